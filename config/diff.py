@@ -1,8 +1,8 @@
 """The difference between two readings of a file: servers to restart, and servers with another policy.
 
-Consent and limits, except for the limit of a message, are looked up with every request, so a change of them needs no
-restart. All other keys of a server were used to start its process or session. A change of any of them restarts the
-server, even if it is only the title or the timeout.
+Consent and limits, except for the limit of a message, are looked up with every request, and overrides are applied to
+the lists that the host has, so a change of them needs no restart. All other keys of a server were used to start its
+process or session. A change of any of them restarts the server, even if it is only the title or the timeout.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from config.address_zones import is_loopback
 from config.model import ENTRY_RULES, Config, Listen, ServerSpec
 
 _POLICY_FIELDS = frozenset({"consent", "server requests", "trust", "limits"})
 _NO_RESTART_FIELDS = frozenset(
-    {"consent", "limits"}
+    {"consent", "limits", "overrides"}
 )  # what trust says of texts and instructions, a connection is made with
-_RESTART_KEYS = ("start_grace", "watch", "console")
-_LIVE_KEYS = ("ask", "audit", "memory")  # hold as soon as the file is read
+_RESTART_KEYS = ("start_grace", "watch", "console", "capacity")
+# They hold as soon as the file is read.
+_LIVE_KEYS = ("daemon", "ask", "audit", "memory", "callers", "views", "default_view")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,12 @@ def difference(old: Config, new: Config) -> Difference:
         policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
         applied=(
             *_token_changes(old.listen, listen),
-            *(f"{key} has changed" for key in _LIVE_KEYS if getattr(old, key) != getattr(new, key)),
+            *(f"{server} has other overrides" for server, keys in both.items() if "overrides" in keys),
+            *(
+                f"{key} has changed"
+                for key in _LIVE_KEYS
+                if getattr(old, key) != getattr(new, key) or (key == "views" and not have_equal_order(old, new))
+            ),
         ),
         deferred=tuple(
             f"{key} has changed: that takes effect with the next start"
@@ -64,10 +69,16 @@ def difference(old: Config, new: Config) -> Difference:
     )
 
 
+def have_equal_order(old: Config, new: Config) -> bool:
+    """Whether two readings have their views in one order: the first that names a caller is the one at the address of
+    all servers. The order of all other maps decides nothing, so equal readings may differ in it."""
+    return tuple(old.views) == tuple(new.views)
+
+
 def listen_in_effect(present: Listen, read: Listen) -> Listen:
     """The endpoint when a file that says `read` is taken over while it is open as `present` says. Its tokens change,
     and the files of its certificate. Tokens stay required where other machines reach it."""
-    auth = present.auth if read.auth is None and not is_loopback(present.address.host) else read.auth
+    auth = present.auth if read.auth is None and not present.is_local else read.auth
     tls = present.tls if None in (present.tls, read.tls) else read.tls
     return dataclasses.replace(present, auth=auth, tls=tls)
 

@@ -46,6 +46,11 @@ def kind_of(value: object) -> str:
     return "nothing" if is_null(value) else "text"
 
 
+def as_found(value: object) -> str:
+    """A value that is not as expected, for a message: a word in quotes, of all else its kind."""
+    return f'"{clip(value)}"' if isinstance(value, str) and not is_null(value) else kind_of(value)
+
+
 class Place(NamedTuple):
     """The marks of a value and of the key before it; the items of a list have no key."""
 

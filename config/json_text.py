@@ -80,6 +80,10 @@ def parse(text: str, document: Document) -> tuple[str, dict[str, Any]]:
         what = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
         if text.startswith("//", error.pos):
             what = "programs differ in where this comment ends; end its line with a line feed"
+        elif text[error.pos : error.pos + 1] in ("“", "”", "‘", "’"):
+            what = 'a typographic quote stands here; write straight ones (")'
+        elif what == "invalid \\escape":
+            what += "; in a text, a backslash is written twice"
         failed = document.fatal(Mark(error.lineno, error.colno), f"this is not JSON: {what}; {_ONLY_JSON}")
     except RecursionError:
         return text, {}  # its first levels are well-formed, and the builder stops there

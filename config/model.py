@@ -13,12 +13,12 @@ import hashlib
 import json
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -36,15 +36,19 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import core_schema
 
 from config.address_zones import is_loopback
-from config.document import is_null, kind_of
+from config.document import as_found, is_null, kind_of
+from config.keys import NO_KEY, STRICT, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
-from config.references import Expander, Secret, mask
+from config.references import CLIENT_FOLDER, Expander, Secret, mask
+from config.sandbox import OFF_WORD, SandboxKey
 from config.types import (
     DEFAULT_HOST,
+    LONGEST_LIMIT,
+    SHORTEST_LIMIT,
     TOKEN_NAME,
     Absent,
     AbsolutePaths,
@@ -55,6 +59,7 @@ from config.types import (
     AskTime,
     AuditAge,
     AuditSize,
+    CallerName,
     CallTime,
     Concurrency,
     EachOnce,
@@ -62,7 +67,6 @@ from config.types import (
     EnvName,
     FilePath,
     Flag,
-    Folder,
     FrozenMap,
     Grace,
     HeaderName,
@@ -73,67 +77,68 @@ from config.types import (
     Instances,
     InvalidKey,
     InvalidValue,
+    IssuerName,
     Json,
     JsonScalar,
     JsonScalars,
     Length,
+    Lingering,
     LoopbackAddress,
     Memory,
     MessageSize,
     MetadataUrl,
+    NameLength,
+    NamePrefix,
     Origin,
+    ParameterName,
+    ParameterValue,
     Pattern,
+    Places,
     Port,
     Range,
     RateText,
+    ResourceName,
     Scope,
     SecretText,
     ServerId,
+    StartFolder,
+    StartTime,
+    StreamPlaces,
     Title,
     Token,
     TokenName,
     TypeName,
     Url,
+    ViewName,
+    empty_map,
     errors_below,
     expected,
     pointer,
     refuse_tilde,
 )
+from config.views import (
+    CallerNames,
+    CallerSpec,
+    Override,
+    Overrides,
+    Problems,
+    ViewSpec,
+    caller_problems,
+    listed,
+    override_problems,
+    token_problems,
+    unknown_name,
+    view_problems,
+)
 
 DEFAULT_ADDRESS = Address(DEFAULT_HOST, 8808)
+LONGEST_NAME = 64
+SESSION_MEMORY, CONNECTION_MEMORY, STREAM_MEMORY = 6 * 1024, 12 * 1024, 4 * 1024
+"""Bytes that an idle one needs (measured), a stream beside its session and its connection."""
 DEFAULT_MEMORY = 256 * 1024 * 1024
 
-_STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
 _A_PROGRAM = "a program, or a list of a program and its arguments"
 _NAME_A_TOKEN = 'name one, for instance auth: {tokens: {laptop: "${env:LAPTOP_TOKEN}"}}'
-
-
-class _Strict:
-    """A map of the file in which only the keys of the class may stand."""
-
-    __pydantic_config__ = _STRICT
-
-
-def _key(description: str, default: Any = None, **schema: Any) -> Any:
-    """The description and default of a key, for editors. `default` is written as in the file; it changes no value."""
-    more = schema if default is None else {**schema, "default": default}
-    return Field(description=description, json_schema_extra=more)
-
-
-def _refuse_key(value: object) -> object:
-    raise PydanticCustomError("extra_forbidden", "unknown key")
-
-
-# A field that is no key of the file. Its default is not validated, so the validator only meets what a file wrote.
-_NO_KEY = BeforeValidator(_refuse_key)
-
-
-def _no_secrets() -> Mapping[str, Secret]:
-    return MappingProxyType({})
-
-
-def _no_files() -> Mapping[Path, str]:
-    return MappingProxyType({})
 
 
 class Verdict(StrEnum):
@@ -183,12 +188,18 @@ class Protocol(StrEnum):
     """The start of a connection to a server: with a handshake or, in the stateless revisions, without.
 
     Auto sends `server/discover`, and makes a handshake if the server does not know it. Legacy always makes a handshake,
-    for servers that exit or fall silent on `server/discover`. Modern never makes one.
+    for servers that exit or fall silent on `server/discover`. Modern never makes one. With a revision, only this one is
+    used.
     """
 
     AUTO = "auto"
     LEGACY = "legacy"
     MODERN = "modern"
+    V2026_07_28 = "2026-07-28"
+    V2025_11_25 = "2025-11-25"
+    V2025_06_18 = "2025-06-18"
+    V2025_03_26 = "2025-03-26"
+    V2024_11_05 = "2024-11-05"
 
 
 class Eras(StrEnum):
@@ -196,14 +207,6 @@ class Eras(StrEnum):
 
     ONE = "one"
     BOTH = "both"
-
-
-class HttpClient(StrEnum):
-    """The HTTP client that connects to a server: Colonnade's own, or the package httpx, which needs many times the
-    processor time and accepts more of what servers send."""
-
-    BUILT_IN = "built-in"
-    HTTPX = "httpx"
 
 
 class Channel(StrEnum):
@@ -219,6 +222,19 @@ class AuditDetail(StrEnum):
 
     DIGEST = "digest"
     FULL = "full"
+
+
+class ToolClaim(StrEnum):
+    """A word of a rule for a tool's claims about itself (`annotations` of MCP). A tool that does not claim to be
+    read-only or closed-world counts as destructive and open-world, as in the protocol (2025-03-26, ToolAnnotations)."""
+
+    READ_ONLY = "read-only"
+    DESTRUCTIVE = "destructive"
+    CLOSED_WORLD = "closed-world"
+    OPEN_WORLD = "open-world"
+
+
+_CONTRARY = {ToolClaim.READ_ONLY: ToolClaim.DESTRUCTIVE, ToolClaim.CLOSED_WORLD: ToolClaim.OPEN_WORLD}
 
 
 # Conditions on arguments.
@@ -251,32 +267,32 @@ _UNSET: Any = object()
 
 
 @dataclass(frozen=True)
-class Checks(_Strict):
+class Checks(Strict):
     """The checks of one argument in the file, which must all hold. A value alone means eq, a list alone means in."""
 
     __pydantic_config__ = ConfigDict(
-        **_STRICT, json_schema_extra={"minProperties": 1, "dependentSchemas": {"absent": {"maxProperties": 1}}}
+        **STRICT, json_schema_extra={"minProperties": 1, "dependentSchemas": {"absent": {"maxProperties": 1}}}
     )
 
-    eq: Annotated[JsonScalar, _key("The argument is this value, of this JSON type.")] = _UNSET
+    eq: Annotated[JsonScalar, desc("The argument is this value, of this JSON type.")] = _UNSET
     in_: Annotated[JsonScalars, Field(validation_alias="in", description="It is one of these values.")] = _UNSET
-    prefix: Annotated[Affix, _key("It is text that begins with this.")] = _UNSET
-    suffix: Annotated[Affix, _key("It is text that ends with this.")] = _UNSET
-    glob: Annotated[Pattern, _key("It is text that the pattern matches as a whole; * is any characters, ? is one.")] = (
+    prefix: Annotated[Affix, desc("It is text that begins with this.")] = _UNSET
+    suffix: Annotated[Affix, desc("It is text that ends with this.")] = _UNSET
+    glob: Annotated[Pattern, desc("It is text that the pattern matches as a whole; * is any characters, ? is one.")] = (
         _UNSET
     )
-    range: Annotated[Range, _key("It is a number from the first to the second, both included; null is no limit.")] = (
+    range: Annotated[Range, desc("It is a number from the first to the second, both included; null is no limit.")] = (
         _UNSET
     )
     max_len: Annotated[
-        Length, _key("It is text of at most this many characters, or a list of at most this many items.")
+        Length, desc("It is text of at most this many characters, or a list of at most this many items.")
     ] = _UNSET
-    type: Annotated[TypeName, _key("It has this JSON type.")] = _UNSET
-    absent: Annotated[Absent, _key("It is missing.")] = _UNSET
-    path_under: Annotated[AbsolutePaths, _key("It is the absolute path of one of these folders, or below one.")] = (
+    type: Annotated[TypeName, desc("It has this JSON type.")] = _UNSET
+    absent: Annotated[Absent, desc("It is missing.")] = _UNSET
+    path_under: Annotated[AbsolutePaths, desc("It is the absolute path of one of these folders, or below one.")] = (
         _UNSET
     )
-    host_in: Annotated[HostNames, _key("It is a URL of one of these hosts, or one of these hosts.")] = _UNSET
+    host_in: Annotated[HostNames, desc("It is a URL of one of these hosts, or one of these hosts.")] = _UNSET
 
     def present(self) -> tuple[Check, ...]:
         """The checks that the file has, in the order of this class."""
@@ -332,17 +348,30 @@ _OneArgument = Annotated[
 When = Annotated[tuple[Condition, ...], _written_as(dict[Argument, _OneArgument], _conditions)]
 
 
+def _sensible_claims(claims: tuple[ToolClaim, ...]) -> tuple[ToolClaim, ...]:
+    if not claims:
+        raise expected("at least one claim", "an empty list", f"known are {', '.join(ToolClaim)}")
+    if len(set(claims)) < len(claims):
+        raise InvalidValue("a claim is in the list twice; remove one")
+    for one, other in _CONTRARY.items():
+        if {one, other} <= set(claims):
+            raise InvalidValue(f"no tool is both {one} and {other}; remove one, or write two rules")
+    return tuple(sorted(claims))
+
+
 # Rules.
 
 
 @dataclass(frozen=True)
-class Rule(_Strict):
-    """One entry of a list: a pattern, and perhaps conditions on the arguments.
+class Rule(Strict):
+    """One entry of a list: a pattern, and perhaps conditions on the arguments, on a tool's claims and on the caller.
+    All must hold.
 
-    `closed`: an argument that the conditions do not name is not within the rule."""
+    `closed`: an argument that the conditions do not name is not within the rule. The order of `claims` in the file
+    means nothing, so here it is always the same."""
 
     __pydantic_config__ = ConfigDict(
-        **_STRICT,
+        **STRICT,
         json_schema_extra={
             "if": {"required": ["closed"], "properties": {"closed": {"const": True}}},
             "then": {"required": ["when"]},
@@ -358,14 +387,27 @@ class Rule(_Strict):
     ]
     when: Annotated[
         When,
-        _key(
+        desc(
             "Conditions on arguments, by name or by JSON pointer (which begins with a slash).",
             minProperties=1,
         ),
     ] = ()
-    closed: Annotated[Flag, _key("Whether arguments that when does not name are outside the rule.", default=False)] = (
+    closed: Annotated[Flag, desc("Whether arguments that when does not name are outside the rule.", default=False)] = (
         False
     )
+    claims: Annotated[
+        tuple[ToolClaim, ...],
+        BeforeValidator(listed, json_schema_input_type=ToolClaim | tuple[ToolClaim, ...]),
+        AfterValidator(_sensible_claims),
+        desc(
+            "What the tool claims about itself, all of it. In allow, claims count if a person approved the definition, "
+            "or if the server is trusted; in ask and deny, other claims never help a tool.",
+        ),
+    ] = ()
+    callers: Annotated[
+        CallerNames,
+        desc("The callers for whom the rule holds. Default: all, and those that no token tells apart."),
+    ] = ()
 
     @field_validator("closed")
     @classmethod
@@ -376,18 +418,28 @@ class Rule(_Strict):
         return closed
 
 
-def _no_arguments(key: str) -> BeforeValidator:
+def _no_condition(key: str, why: str) -> BeforeValidator:
     def refuse(value: object) -> object:
-        raise InvalidKey(f"a URI has no arguments, so {key} has no meaning here; remove it")
+        raise InvalidKey(f"{why}, so {key} has no meaning here; remove it")
 
     return BeforeValidator(refuse)
 
 
+_NO_CLAIMS = _no_condition("claims", "only tools claim something about themselves")
+
+
+@dataclass(frozen=True)
+class PromptRule(Rule):
+    """One entry of a list of prompts, which claim nothing about themselves."""
+
+    claims: Annotated[SkipJsonSchema[tuple[ToolClaim, ...]], _NO_CLAIMS] = ()
+
+
 @dataclass(frozen=True)
 class UriRule(Rule):
-    """One entry of a list of URIs, which have no arguments: a pattern alone."""
+    """One entry of a list of URIs, which have no arguments and claim nothing: a pattern alone."""
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     pattern: Annotated[
         Pattern,
@@ -396,8 +448,9 @@ class UriRule(Rule):
             description="Pattern for the URI; * stops at a slash, ** does not.",
         ),
     ]
-    when: Annotated[SkipJsonSchema[tuple[Condition, ...]], _no_arguments("when")] = ()
-    closed: Annotated[SkipJsonSchema[bool], _no_arguments("closed")] = False
+    when: Annotated[SkipJsonSchema[tuple[Condition, ...]], _no_condition("when", "a URI has no arguments")] = ()
+    closed: Annotated[SkipJsonSchema[bool], _no_condition("closed", "a URI has no arguments")] = False
+    claims: Annotated[SkipJsonSchema[tuple[ToolClaim, ...]], _NO_CLAIMS] = ()
 
 
 def _pattern_alone(key: str, what: str) -> Any:
@@ -412,20 +465,26 @@ def _pattern_alone(key: str, what: str) -> Any:
 _RuleEntry = Annotated[
     Rule,
     BeforeValidator(
-        _pattern_alone("name", "a pattern, or a map of name and when"), json_schema_input_type=Pattern | Rule
+        _pattern_alone("name", "a pattern, or a map of name, when and claims"), json_schema_input_type=Pattern | Rule
+    ),
+]
+_PromptRuleEntry = Annotated[
+    PromptRule,
+    BeforeValidator(
+        _pattern_alone("name", "a pattern, or a map of name and when"), json_schema_input_type=Pattern | PromptRule
     ),
 ]
 _UriRuleEntry = Annotated[
     UriRule,
     BeforeValidator(_pattern_alone("uri", "a pattern, or a map of uri"), json_schema_input_type=Pattern | UriRule),
 ]
-_ALLOW = _key("Entries that match one of these rules are allowed; all others are then denied, unless default is set.")
-_ASK = _key("Entries that match one of these rules need confirmation, even if allow matches too.")
-_DENY = _key("Entries that match one of these rules are denied, even if other rules match too.")
+_ALLOW = desc("Entries that match one of these rules are allowed; all others are then denied, unless default is set.")
+_ASK = desc("Entries that match one of these rules need confirmation, even if allow matches too.")
+_DENY = desc("Entries that match one of these rules are denied, even if other rules match too.")
 
 
 @dataclass(frozen=True)
-class KindConsent(_Strict):
+class KindConsent(Strict):
     """The rules for one kind. `deny` wins over `ask`, and `ask` over `allow`; the order has no meaning.
 
     `default` decides about entries that no rule matches. If it is None, they are denied if there is an allow list, even
@@ -437,7 +496,7 @@ class KindConsent(_Strict):
     deny: Annotated[tuple[_RuleEntry, ...], _DENY] = ()
     default: Annotated[
         Verdict | None,
-        _key(
+        desc(
             "Decides about entries that no rule matches. Default: deny if there is an allow list, else as trust says."
         ),
     ] = None
@@ -464,6 +523,15 @@ class KindConsent(_Strict):
 
 
 @dataclass(frozen=True)
+class PromptConsent(KindConsent):
+    """The rules for prompts."""
+
+    allow: Annotated[tuple[_PromptRuleEntry, ...] | None, _ALLOW] = None
+    ask: Annotated[tuple[_PromptRuleEntry, ...], _ASK] = ()
+    deny: Annotated[tuple[_PromptRuleEntry, ...], _DENY] = ()
+
+
+@dataclass(frozen=True)
 class UriConsent(KindConsent):
     """The rules for one kind whose entries have URIs."""
 
@@ -475,19 +543,21 @@ class UriConsent(KindConsent):
 UNSPECIFIED = KindConsent()
 
 
-def _one_word(keys: Iterable[str], what: str, *, lists: bool = False) -> Any:
-    """Take one verdict for all of these keys. `lists`: the value is a map of lists, which a list by itself is not."""
+def _one_word(
+    keys: Iterable[str], what: str, *, lists: bool = False, more: Mapping[str, object] = MappingProxyType({})
+) -> Any:
+    """Take one verdict for all of these keys, or a word of `more` for its value. `lists`: the value is a map of lists,
+    which a list by itself is not."""
+    words = (*Verdict, *more)
+    wanted = f"{', '.join(words)}, or a map of {what}"
 
     def expand(value: object) -> object:
         if isinstance(value, str):
-            if value not in list(Verdict):
-                found = kind_of(value) if is_null(value) else f'"{clip(value)}"'
-                raise expected(f"allow, ask, deny, or a map of {what}", found, did_you_mean(value, Verdict))
-            return dict.fromkeys(keys, value)
+            if value not in words:
+                raise expected(wanted, as_found(value), did_you_mean(value, words))
+            return more[value] if value in more else dict.fromkeys(keys, value)
         if lists and isinstance(value, list):
-            raise expected(
-                f"allow, ask, deny, or a map of {what}", "a list", "say what it is for, as in {allow: [...]}"
-            )
+            raise expected(wanted, "a list", "say what it is for, as in {allow: [...]}")
         return value
 
     return expand
@@ -497,6 +567,11 @@ _Names = Annotated[
     KindConsent,
     BeforeValidator(_one_word(["default"], "rules", lists=True), json_schema_input_type=Verdict | KindConsent),
 ]
+_PromptNames = Annotated[
+    KindConsent,
+    _written_as(PromptConsent),
+    BeforeValidator(_one_word(["default"], "rules", lists=True), json_schema_input_type=Verdict | PromptConsent),
+]
 _Uris = Annotated[
     KindConsent,
     _written_as(UriConsent),
@@ -505,31 +580,57 @@ _Uris = Annotated[
 
 
 @dataclass(frozen=True)
-class Elicitation(_Strict):
+class Elicitation(Strict):
     """Rules for the server's requests to the user of the client. The patterns of `url` are for pages."""
 
-    form: Annotated[Verdict | None, _key("Requests to fill in a form.")] = None
-    url: Annotated[_Uris, _key("Requests to visit a page, by its URL.")] = UNSPECIFIED
+    form: Annotated[Verdict | None, desc("Requests to fill in a form.")] = None
+    url: Annotated[_Uris, desc("Requests to visit a page, by its URL.")] = UNSPECIFIED
 
 
 @dataclass(frozen=True)
-class Consent(_Strict):
+class Consent(Strict):
     """Rules for the requests to a server and from it, by kind, in the server's own names.
 
     None and UNSPECIFIED leave the decision to the trust level."""
 
-    tools: Annotated[_Names, _key("Rules for tools, by name.")] = UNSPECIFIED
-    resources: Annotated[_Uris, _key("Rules for resources, by URI.")] = UNSPECIFIED
-    prompts: Annotated[_Names, _key("Rules for prompts, by name.")] = UNSPECIFIED
-    sampling: Annotated[Verdict | None, _key("Requests for text from the client's model.")] = None
+    tools: Annotated[_Names, desc("Rules for tools, by name.")] = UNSPECIFIED
+    resources: Annotated[_Uris, desc("Rules for resources, by URI.")] = UNSPECIFIED
+    prompts: Annotated[_PromptNames, desc("Rules for prompts, by name.")] = UNSPECIFIED
+    sampling: Annotated[Verdict | None, desc("Requests for text from the client's model.")] = None
     elicitation: Annotated[
         Elicitation,
         BeforeValidator(_one_word(["form", "url"], "form and url"), json_schema_input_type=Verdict | Elicitation),
-        _key("Requests to the user of the client."),
+        desc("Requests to the user of the client."),
     ] = Elicitation()
-    roots: Annotated[_Uris, _key("Rules for the client's roots that the server may know, by URI.")] = UNSPECIFIED
+    roots: Annotated[_Uris, desc("Rules for the client's roots that the server may know, by URI.")] = UNSPECIFIED
 
 
+class ConsentWord(StrEnum):
+    """A word for the whole consent of a server."""
+
+    READ_ONLY = "read-only"
+    """Tools that only read may be called, by their approved claims; a person confirms the others."""
+    CAREFUL = "careful"
+    """A person confirms every call of a tool."""
+    CLOSED = "closed"
+    """Nothing is permitted."""
+
+
+_FREE: Json = {"resources": "allow", "prompts": "allow"}
+CONSENT_WORDS: Mapping[str, Json] = MappingProxyType(
+    {
+        ConsentWord.READ_ONLY: {
+            "tools": {"allow": [{"name": "*", "claims": "read-only"}], "default": "ask"},
+            **_FREE,
+        },
+        ConsentWord.CAREFUL: {"tools": "ask", **_FREE},
+        ConsentWord.CLOSED: dict.fromkeys(
+            ("tools", "resources", "prompts", "sampling", "elicitation", "roots"), "deny"
+        ),
+    }
+)
+"""The words for a whole consent, with what each stands for, as it is written in a file. What it leaves out follows from
+the trust level."""
 ENTRY_RULES = ("tools", "resources", "prompts")
 """The keys of `consent` about requests to entries of the server; the others are about requests of the server."""
 NAME_RULES = ("tools", "prompts")
@@ -540,22 +641,22 @@ URI_RULES = ("resources", "roots")
 
 
 @dataclass(frozen=True)
-class Limits(_Strict):
+class Limits(Strict):
     """Limits of the use of a server; without a key there is no such limit.
 
     `concurrent` calls run at once, a few more wait; `result` is in bytes, and so is `message`, one message as the
     server sends it; `sampling` counts the server's requests for it, `sampling_tokens` the tokens that they ask for."""
 
-    calls: Annotated[RateText | None, _key("Rate of calls, for instance 60/min.")] = None
-    concurrent: Annotated[Concurrency | None, _key("Calls that run at once; some more wait for a free place.")] = None
-    result: Annotated[MessageSize | None, _key("Size of the largest result to pass on, from 1KiB to 64MiB.")] = None
-    sampling: Annotated[RateText | None, _key("Rate of the server's requests for text from the client's model.")] = None
+    calls: Annotated[RateText | None, desc("Rate of calls, for instance 60/min.")] = None
+    concurrent: Annotated[Concurrency | None, desc("Calls that run at once; some more wait for a free place.")] = None
+    result: Annotated[MessageSize | None, desc("Size of the largest result to pass on, from 1KiB to 64MiB.")] = None
+    sampling: Annotated[RateText | None, desc("Rate of the server's requests for text from the client's model.")] = None
     sampling_tokens: Annotated[
-        RateText | None, _key("Rate of the tokens that these requests ask for, for instance 100000/day.")
+        RateText | None, desc("Rate of the tokens that these requests ask for, for instance 100000/day.")
     ] = None
     message: Annotated[
         MessageSize | None,
-        _key(
+        desc(
             "Size of the longest message to accept, from 1KiB to 64MiB. Default: 8MiB, and 16MiB for an HTTP response "
             "in one piece."
         ),
@@ -574,38 +675,49 @@ _NOT_SHARED: Json = {
     "properties": {"isolation": {"not": {"const": Isolation.SHARED.value}}},
 }
 _DEDICATED_SCHEMA: Json = {"dependentSchemas": {"max_instances": _NOT_SHARED, "idle_timeout": _NOT_SHARED}}
+_IN_CLIENT_FOLDER: Json = {"required": ["cwd"], "properties": {"cwd": {"const": CLIENT_FOLDER}}}
+_SEVERAL_INSTANCES: Json = {"anyOf": [_NOT_SHARED, _IN_CLIENT_FOLDER]}
+_PROGRAM_SCHEMA: Json = {
+    "dependentSchemas": {
+        "max_instances": _SEVERAL_INSTANCES,
+        "idle_timeout": _SEVERAL_INSTANCES,
+        "cwd": {
+            "if": _IN_CLIENT_FOLDER,
+            "then": {
+                "properties": {
+                    "isolation": {"not": {"const": Isolation.PER_CALL.value}},
+                    "eras": {"not": {"const": Eras.BOTH.value}},
+                }
+            },
+        },
+    }
+}
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
-class BaseServer(_Strict, ABC):
-    """The keys of all servers.
+@dataclass(frozen=True, kw_only=True)
+class Defaults(Strict):
+    """The keys of servers that may stand under `defaults` too, for those that lack them."""
 
-    `max_instances` and `idle_timeout` are about the dedicated instances of a server that is not shared: how many may
-    live at once, and after how many seconds without use one is stopped. A server of a desktop host's file that cannot
-    be used has a `problem`, which shows no secret; its command then stands for nothing, and it is never started.
-    """
-
-    __pydantic_config__ = ConfigDict(**_STRICT, json_schema_extra=_DEDICATED_SCHEMA)
-
-    id: Annotated[SkipJsonSchema[str], _NO_KEY] = ""
-    problem: Annotated[SkipJsonSchema[str], _NO_KEY] = ""
-    title: Annotated[Title | None, _key("A name for people, shown instead of the id.")] = None
-    timeout: Annotated[CallTime, _key("Timeout of a call; progress restarts it, up to 600s in all.", "60s")] = 60.0
-    start_timeout: Annotated[CallTime, _key("Timeout for connecting, handshake and first lists together.", "60s")] = (
-        60.0
-    )
     consent: Annotated[
         Consent,
         BeforeValidator(
-            _one_word(["tools", "resources", "prompts"], "tools, resources, prompts, sampling, elicitation and roots"),
-            json_schema_input_type=Verdict | Consent,
+            _one_word(
+                ["tools", "resources", "prompts"],
+                "tools, resources, prompts, sampling, elicitation and roots",
+                more=CONSENT_WORDS,
+            ),
+            json_schema_input_type=ConsentWord | Verdict | Consent,
         ),
-        _key("Rules for requests to the server and from it; trust decides about everything that is not mentioned."),
+        desc(
+            "Rules for requests to the server and from it; trust decides about everything that is not mentioned. "
+            "read-only: tools that only read may be called, by their approved claims, and a person confirms the "
+            "others. careful: a person confirms each call of a tool. closed: nothing is permitted."
+        ),
     ] = Consent()
     trust: Annotated[
         Trust,
         BeforeValidator(_no_switch, json_schema_input_type=Trust),
-        _key(
+        desc(
             "Default policy for everything that consent does not mention. trusted: everything is allowed, including "
             "changed definitions. standard: calls are allowed, changed definitions need approval; sampling and opening "
             "a URL need confirmation. untrusted: all definitions need approval and all calls confirmation, invisible "
@@ -613,64 +725,135 @@ class BaseServer(_Strict, ABC):
             "standard",
         ),
     ] = Trust.STANDARD
-    limits: Annotated[Limits, _key("Limits of use.")] = Limits()
+    limits: Annotated[Limits, desc("Limits of use.")] = Limits()
+    start: Annotated[
+        Start,
+        desc(
+            "eager: start with the host. lazy: start at the first use, if the lists are known from an earlier start.",
+            "eager",
+        ),
+    ] = Start.EAGER
+    sandbox: SandboxKey = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class BaseServer(Defaults, ABC):
+    """The keys of all servers.
+
+    `max_instances` and `idle_timeout` are about the instances of a server that is not shared, or that runs once per
+    folder of a client: how many may live at once, and after how many seconds without use one is stopped. A server that
+    cannot be used has a `problem`, which shows no secret, and is never started. If it is of a desktop host's file, its
+    command stands for nothing. If it `waits_for` environment variables, references to them stand in its values as they
+    are written.
+    """
+
+    __pydantic_config__ = ConfigDict(**STRICT, json_schema_extra=_DEDICATED_SCHEMA)
+
+    id: Annotated[SkipJsonSchema[str], NO_KEY] = ""
+    problem: Annotated[SkipJsonSchema[str], NO_KEY] = ""
+    waits_for: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = ()
+    """The environment variables that are missing and may still come, from a client (`config.environment`)."""
+    variables: Annotated[SkipJsonSchema[Mapping[str, Secret | None]], NO_KEY] = field(
+        default_factory=empty_map, hash=False
+    )
+    """The environment variables that it is started or reached with; None: not set, and a client may hand it over."""
+    defaulted: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
+    """The keys that it has from `defaults`."""
+    replaced: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
+    """Sentences on what passes since a key of its own replaces that of `defaults` as a whole."""
+    longest_name: Annotated[SkipJsonSchema[int], NO_KEY] = LONGEST_NAME
+    """The limit for names of the file."""
+    prefix: Annotated[
+        NamePrefix | None,
+        desc("What the names of its tools and prompts and the URIs of its resources begin with. Default: its id."),
+    ] = None
+    title: Annotated[Title | None, desc("A name for people, shown instead of the id.")] = None
+    timeout: Annotated[CallTime, desc("Timeout of a call, up to 24h; progress restarts it.", "60s")] = 60.0
+    timeout_total: Annotated[
+        CallTime | None,
+        desc("Time in all for a call that reports progress; timeout to 24h.", "the larger of 600s and timeout"),
+    ] = None
+    start_timeout: Annotated[StartTime, desc("Timeout for connecting, handshake and first lists together.", "60s")] = (
+        60.0
+    )
     protocol: Annotated[
         Protocol,
-        _key(
+        desc(
             "How a connection begins. auto: send server/discover, and make a handshake if the server does not know it. "
             "legacy: always make a handshake, for servers that exit or fall silent on server/discover. modern: never "
-            "make a handshake.",
+            "make a handshake. The name of a revision: use this one only.",
             "auto",
         ),
     ] = Protocol.AUTO
     eras: Annotated[
         Eras | None,
-        _key(
+        desc(
             "Connections to a server that speaks with a handshake and stateless. both: clients with a session are "
             "served over a session, opened when the first one needs it, and others without. one: all clients are "
             "served in the newer way. For a program, both starts it twice.",
             "both for a url, one for a command",
         ),
     ] = None
-    # Above the keys that only mean something to dedicated instances.
     isolation: Annotated[
         Isolation,
-        _key(
+        desc(
             "Who shares an instance of the server: all clients, the requests of one client, or nobody (per-call).",
             "shared",
         ),
     ] = Isolation.SHARED
     max_instances: Annotated[
         Instances,
-        _key("Dedicated instances that may run at once, if isolation is not shared.", 16),
+        desc("Instances that may run at once beside the first, if isolation is not shared or cwd is the client's.", 16),
     ] = 16
     idle_timeout: Annotated[
         Idle,
-        _key(
-            "Time without use after which a dedicated instance is stopped, if isolation is not shared; 1s to 24h.", "5m"
-        ),
+        desc("Time without use after which such an instance is stopped; 1s to 24h.", "5m"),
     ] = 300.0
-    start: Annotated[
-        Start,
-        _key(
-            "eager: start with the host. lazy: start at the first use, if the lists are known from an earlier start.",
-            "eager",
-        ),
-    ] = Start.EAGER
     idle: Annotated[
         Idle | None,
-        _key(
+        desc(
             "Time without use after which the server is stopped until its next use. It stays listed. 1s to 24h.",
             "never",
         ),
     ] = None
-    disabled: Annotated[Flag, _key("Leaves the server out without removing it from the file.", default=False)] = False
+    disabled: Annotated[Flag, desc("Leaves the server out without removing it from the file.", default=False)] = False
+    overrides: Overrides = field(default_factory=empty_map, hash=False)
+
+    @property
+    def outward_prefix(self) -> str:
+        """The beginning of the names of its entries, as clients see them."""
+        return self.prefix or self.id
+
+    @property
+    def longest_call(self) -> float:
+        """Seconds in which a call must end, whatever progress it reports."""
+        return self.timeout_total or max(self.timeout, _USUAL_TOTAL)
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds for what a call may have to wait for before it is sent, and for requests of Colonnade's own."""
+        return min(self.timeout, _USUAL_TOTAL)
 
     @property
     def may_use_both_eras(self) -> bool:
         """Whether clients of each era are served in their own, if the server speaks both."""
         eras = self.eras or (Eras.BOTH if isinstance(self, HttpServer) else Eras.ONE)
         return self.protocol is Protocol.AUTO and eras is Eras.BOTH
+
+    @field_validator("overrides")
+    @classmethod
+    def _fitting_overrides(cls, overrides: Mapping[str, Override]) -> Mapping[str, Override]:
+        errors_below(override_problems(overrides))
+        return overrides
+
+    @field_validator("timeout_total", mode="after")
+    @classmethod
+    def _not_below_timeout(cls, total: float | None, info: ValidationInfo) -> float | None:
+        if total is not None and total < info.data.get("timeout", total):
+            raise InvalidValue(
+                f"a call may take {info.data['timeout']:g}s without progress (timeout); expected no less"
+            )
+        return total
 
     @field_validator("eras", mode="after")
     @classmethod
@@ -680,17 +863,29 @@ class BaseServer(_Strict, ABC):
             raise InvalidKey(f"protocol: {protocol} permits one era only; remove one of the two keys")
         return value
 
-    @field_validator("max_instances", "idle_timeout", mode="before")
-    @classmethod
-    def _of_dedicated_instances(cls, value: object, info: ValidationInfo) -> object:
-        # An isolation that is wrong is missing in data, and its own problem is enough.
-        if info.data.get("isolation") is Isolation.SHARED:
-            does = "counts" if info.field_name == "max_instances" else "stops"
-            raise InvalidKey(
-                f"{info.field_name} {does} dedicated instances, and a shared server has none; "
-                "write isolation: per-client or per-call"
-            )
-        return value
+    @property
+    def takes_client_folder(self) -> bool:
+        """Whether it is a program that runs once per folder of a client."""
+        return False
+
+    def describe_sandbox(self, means: str = "") -> str:
+        """One line for people: what its program is given, and the means that hold it; empty if it is not confined."""
+        if self.sandbox is None:
+            return ""
+        return f"{self.sandbox.describe()}{f'; held by {means}' if means else ''}"
+
+    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
+        """The keys of the file that others of it give no meaning."""
+        if self.isolation is Isolation.SHARED and not self.takes_client_folder:
+            for key, does in (("max_instances", "counts"), ("idle_timeout", "stops")):
+                if key in written:
+                    yield (
+                        (key,),
+                        InvalidKey(
+                            f"{key} {does} dedicated instances, and a shared server has none; "
+                            "write isolation: per-client or per-call"
+                        ),
+                    )
 
     @abstractmethod
     def describe(self) -> str:
@@ -698,6 +893,12 @@ class BaseServer(_Strict, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}: {self.describe()}>"
+
+
+_USUAL_TOTAL = 600.0
+"""Seconds: `timeout_total` where it is not written, and the most that a call waits before it is sent."""
+_CLIENT_FOLDER = Path(CLIENT_FOLDER)
+"""No folder of a file: those are absolute."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -709,16 +910,16 @@ class StdioServer(BaseServer):
     """
 
     __pydantic_config__ = ConfigDict(
-        **_STRICT,
+        **STRICT,
         json_schema_extra={
-            **_DEDICATED_SCHEMA,
+            **_PROGRAM_SCHEMA,
             "if": {"required": ["command"], "properties": {"command": {"type": "array"}}},
             "then": {"properties": {"args": False}},
         },
     )
 
     # Above the command, which is split into words without it.
-    args: Annotated[tuple[SecretText, ...] | None, _key("The program's arguments, if command is a string.")] = None
+    args: Annotated[tuple[SecretText, ...] | None, desc("The program's arguments, if command is a string.")] = None
     command: Annotated[
         tuple[SecretText, ...],
         WithJsonSchema(
@@ -729,21 +930,44 @@ class StdioServer(BaseServer):
                 ]
             }
         ),
-        _key(
+        desc(
             "The program to start. A list is the program and its arguments; a string beside args is the program alone; "
             "a string by itself is split into words as a POSIX shell would."
         ),
     ]
-    env: Annotated[FrozenMap[EnvName, SecretText], _key("Variables added to the program's environment.")] = field(
-        default_factory=_no_secrets, hash=False
+    env: Annotated[FrozenMap[EnvName, SecretText], desc("Variables added to the program's environment.")] = field(
+        default_factory=empty_map, hash=False
     )
-    cwd: Annotated[Folder, _key("The folder the program starts in, from the folder of this file.", ".")] = Path()
-    declared: Annotated[SkipJsonSchema[str], _NO_KEY] = ""
+    cwd: Annotated[
+        StartFolder,
+        desc(
+            "The folder the program starts in, from the folder of this file. ${client:folder}: one instance in each "
+            "folder that clients of serve --stdio work in.",
+            ".",
+        ),
+    ] = Path()
+    declared: Annotated[SkipJsonSchema[str], NO_KEY] = ""
     """A digest of the command as it is written in the file, whatever its references give."""
 
     @property
     def program(self) -> Secret:
         return self.command[0]
+
+    @property
+    def takes_client_folder(self) -> bool:
+        return self.cwd == _CLIENT_FOLDER
+
+    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
+        yield from super()._contradictions(written)
+        if self.sandbox is not None and self.takes_client_folder:
+            text = f"a confined program cannot work in folders of clients; write another cwd, or sandbox: {OFF_WORD}"
+            yield ("sandbox",), InvalidKey(text)
+        if self.takes_client_folder and self.isolation is Isolation.PER_CALL:
+            text = "an instance for each call cannot stay in a folder; write shared or per-client, or another cwd"
+            yield ("isolation",), InvalidKey(text)
+        if self.takes_client_folder and self.eras is Eras.BOTH:
+            text = "eras: both would start the program twice in a folder of a client; remove it, or write another cwd"
+            yield ("eras",), InvalidKey(text)
 
     def describe(self) -> str:
         """One line that is safe to show: the program's base name and the number of its arguments."""
@@ -780,14 +1004,18 @@ class StdioServer(BaseServer):
         # A bare word stays one, for PATH; anything with a slash starts from the folder of the file.
         program = Secret(str(folder / text) if "/" in text else text, clip(words[0].rstrip("/").rpartition("/")[2]))
         words += [mask(word) for word in value.get("args", ())]
-        parts = [words, sorted(server.env), mask(value.get("cwd", ""))]
-        return dataclasses.replace(
+        cwd = value.get("cwd", "")
+        is_clients = cwd == CLIENT_FOLDER  # as it is written: a variable may hold the same text
+        parts = [words, sorted(server.env), [cwd] if is_clients else mask(cwd)]  # a folder may have this name
+        placed = dataclasses.replace(
             server,
             command=(program, *server.command[1:], *(server.args or ())),
             args=None,
-            cwd=folder / server.cwd,
+            cwd=_CLIENT_FOLDER if is_clients else folder / server.cwd,
             declared=f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}",
         )
+        errors_below(placed._contradictions(value))
+        return placed
 
 
 def _written_words(command: Any, *, alone: bool) -> list[Any]:
@@ -816,12 +1044,19 @@ class OAuthGrant(StrEnum):
     CLIENT_CREDENTIALS = "client_credentials"
 
 
+class Pkce(StrEnum):
+    """Whether an issuer that does not say that it knows PKCE with S256 is used."""
+
+    ADVERTISED = "advertised"
+    ASSUME = "assume"
+
+
 @dataclass(frozen=True)
-class OAuth(_Strict):
+class OAuth(Strict):
     """The client that Colonnade is at the issuer of a server. Without a `client_id` it registers itself."""
 
     __pydantic_config__ = ConfigDict(
-        **_STRICT,
+        **STRICT,
         json_schema_extra={
             "dependentRequired": {"client_secret": ["client_id"], "private_key": ["client_id"]},
             "if": {"required": ["grant"], "properties": {"grant": {"const": OAuthGrant.CLIENT_CREDENTIALS.value}}},
@@ -832,35 +1067,79 @@ class OAuth(_Strict):
         },
     )
 
-    client_id: Annotated[SecretText | None, _key("The id of a client that is registered at the issuer.")] = None
-    client_secret: Annotated[SecretText | None, _key("The secret of that client, if it has one.")] = None
+    client_id: Annotated[SecretText | None, desc("The id of a client that is registered at the issuer.")] = None
+    client_secret: Annotated[SecretText | None, desc("The secret of that client, if it has one.")] = None
     private_key: Annotated[
         SecretText | None,
-        _key("The private key of that client in PEM format (RSA or P-256), if the issuer has its public key."),
+        desc("The private key of that client in PEM format (RSA or P-256), if the issuer has its public key."),
     ] = None
-    scopes: Annotated[EachOnce[Scope], _key("Scopes to request. Default: those that the server names.")] = ()
+    scopes: Annotated[EachOnce[Scope], desc("Scopes to request. Default: those that the server names.")] = ()
     client_metadata_url: Annotated[
         MetadataUrl | None,
-        _key(
+        desc(
             "The public https URL of a Client ID Metadata Document of yours, for issuers that take such a URL as the "
             "client id."
         ),
     ] = None
     redirect_port: Annotated[
         Port | None,
-        _key(
+        desc(
             "The port of 127.0.0.1 to which the browser returns, if the client is registered with one. Default: a "
             "free one."
         ),
     ] = None
+    issuers: Annotated[
+        EachOnce[IssuerName],
+        desc(
+            "The names of the issuer, if it has several: its metadata may be found at one and name another of them. "
+            "The server may name no other issuer. Default: the one that the server names."
+        ),
+    ] = ()
+    resource: Annotated[
+        ResourceName | None,
+        desc(
+            "The resource to name to the issuer in the place of the server's, or none for an issuer that refuses such "
+            "a parameter. Default: the one that the server names."
+        ),
+    ] = None
+    pkce: Annotated[
+        Pkce,
+        desc(
+            "advertised: the issuer has to say that it knows PKCE. assume: it need not say so. PKCE is used anyway.",
+            "advertised",
+        ),
+    ] = Pkce.ADVERTISED
+    parameters: Annotated[
+        FrozenMap[ParameterName, ParameterValue],
+        desc("Parameters for the address of the login page, in addition to ours. An empty prompt leaves ours out."),
+    ] = field(default_factory=empty_map, hash=False)
     grant: Annotated[
         OAuthGrant,
-        _key(
+        desc(
             "authorization_code: a person logs in. client_credentials: Colonnade gets a token for itself, with the "
             "client's secret or key.",
             "authorization_code",
         ),
     ] = OAuthGrant.AUTHORIZATION_CODE
+
+    def indicator(self, resource: str) -> str:
+        """The resource to name to the issuer of a server with this one; empty for none."""
+        return resource if self.resource is None else self.resource
+
+    @property
+    def warnings(self) -> Iterator[str]:
+        """The risks that its keys bring, as parts of sentences."""
+        if self.resource == "":
+            yield (
+                "with oauth.resource: none its tokens are bound to no server: it could use them at others of its issuer"
+            )
+        elif self.resource is not None:
+            yield f"its tokens are those of oauth.resource, {self.resource}: it could use them there"
+        if self.pkce is Pkce.ASSUME:
+            yield (
+                "with oauth.pkce: assume its issuer may ignore PKCE: a program on this machine that got the answer of "
+                "a login could then use it"
+            )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -884,35 +1163,27 @@ class HttpServer(BaseServer):
 
     `str(url)` is safe to show: it has no query, and `***` in the place of references."""
 
-    url: Annotated[Url, _key("The URL of a server with Streamable HTTP or the older HTTP+SSE.")]
+    url: Annotated[Url, desc("The URL of a server with Streamable HTTP or the older HTTP+SSE.")]
     headers: Annotated[
         FrozenMap[HeaderName, HeaderValue],
         AfterValidator(_unique_names),
-        _key("Headers sent with every request to the server."),
-    ] = field(default_factory=_no_secrets, hash=False)
+        desc("Headers sent with every request to the server."),
+    ] = field(default_factory=empty_map, hash=False)
     headers_helper: Annotated[
         tuple[SecretText, ...] | None,
         WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}),
-        _key(
+        desc(
             "A program and its arguments that prints a JSON object of headers. It runs at each connection, for at most "
             "10 s; its headers replace others of the same name."
         ),
     ] = None
-    client: Annotated[
-        HttpClient,
-        _key(
-            "The HTTP client. built-in: Colonnade's own, which is fast and strict. httpx: the package of that name, "
-            "for servers that the other one cannot be used with.",
-            "built-in",
-        ),
-    ] = HttpClient.BUILT_IN
     oauth: Annotated[
         OAuth | None,
-        _key("The client that logs in at the server, if Colonnade should not register one by itself."),
+        desc("The client that logs in at the server, if Colonnade should not register one by itself."),
     ] = None
-    folder: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
+    folder: Annotated[SkipJsonSchema[Path], NO_KEY] = Path()
     """The folder of the file, in which the helper runs."""
-    learned_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(
+    learned_secrets: Annotated[SkipJsonSchema[list[Secret]], NO_KEY] = field(
         default_factory=list, compare=False, hash=False
     )
     """Headers that the helper printed for the last connection, or the tokens of the login. They are redacted like
@@ -923,7 +1194,13 @@ class HttpServer(BaseServer):
     def _placed(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         server = handler(value)
         assert isinstance(info.context, Expander)
+        errors_below(server._contradictions(value))
         return server if server.headers_helper is None else dataclasses.replace(server, folder=info.context.folder)
+
+    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
+        yield from super()._contradictions(written)
+        if "sandbox" in written:
+            yield ("sandbox",), InvalidKey("it confines a program, and here is a url; remove it")
 
     @field_validator("oauth")
     @classmethod
@@ -965,10 +1242,38 @@ def _with_ids(servers: Mapping[str, ServerSpec], info: ValidationInfo) -> Mappin
     assert isinstance(info.context, Expander)
     if not servers and not info.context.may_be_empty:
         raise InvalidValue("there is no server to serve; name at least one")
-    return MappingProxyType({id: dataclasses.replace(server, id=id) for id, server in servers.items()})
+    errors_below(_equal_prefixes(servers))
+    names = info.data.get("names", NamesSpec())
+    return MappingProxyType(
+        {id: dataclasses.replace(server, id=id, longest_name=names.limit) for id, server in servers.items()}
+    )
+
+
+def _equal_prefixes(servers: Mapping[str, ServerSpec]) -> Iterator[tuple[tuple[str, str], InvalidValue]]:
+    """Prefixes that another server has too, or that are its id: names would not tell whose they are."""
+    owners: dict[str, str] = {}
+    for id, server in servers.items():
+        if server.prefix is not None and (other := owners.setdefault(server.prefix, id)) != id:
+            yield (id, "prefix"), InvalidValue(f"the server {other} has this prefix too; give each its own")
+        elif server.prefix != id and server.prefix in servers:
+            yield (id, "prefix"), InvalidValue(f"this is the id of another server; give {id} another prefix")
 
 
 # The rest of the file.
+
+
+@dataclass(frozen=True)
+class NamesSpec(Strict):
+    """The names of tools and prompts that clients see."""
+
+    limit: Annotated[
+        NameLength,
+        desc(
+            f"Characters of a name with its prefix, from {SHORTEST_LIMIT} to {LONGEST_LIMIT}. A longer one is cut and "
+            "ends in a digest.",
+            LONGEST_NAME,
+        ),
+    ] = LONGEST_NAME
 
 
 def _distinct_tokens(tokens: Mapping[str, Secret]) -> Mapping[str, Secret]:
@@ -985,13 +1290,13 @@ def _distinct_tokens(tokens: Mapping[str, Secret]) -> Mapping[str, Secret]:
 
 
 @dataclass(frozen=True)
-class Auth(_Strict):
+class Auth(Strict):
     """Access tokens by the names of their callers: only these callers may use the endpoint."""
 
     tokens: Annotated[
         FrozenMap[TokenName, Token],
         AfterValidator(_distinct_tokens),
-        _key(
+        desc(
             "Access tokens, each under the name of its caller; every request needs one of them.",
             minProperties=1,
             propertyNames={"pattern": f"^{TOKEN_NAME}$"},
@@ -999,60 +1304,64 @@ class Auth(_Strict):
     ] = field(hash=False)
 
 
-class HttpServerChoice(StrEnum):
-    """The program part that serves HTTP without TLS: Colonnade's own, or the package hypercorn."""
-
-    BUILT_IN = "built-in"
-    HYPERCORN = "hypercorn"
-
-
 @dataclass(frozen=True)
-class Tls(_Strict):
+class Tls(Strict):
     """The certificate with which the endpoint serves TLS. Both are files in PEM format, read again at each reload."""
 
-    cert: Annotated[FilePath, _key("File with the certificate, and those of the authorities between, in PEM format.")]
-    key: Annotated[FilePath, _key("File with its private key, in PEM format and without a password.")]
+    cert: Annotated[FilePath, desc("File with the certificate, and those of the authorities between, in PEM format.")]
+    key: Annotated[FilePath, desc("File with its private key, in PEM format and without a password.")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listen(_Strict):
+class Listen(Strict):
     """The address of the endpoint, and who may use it.
 
     `origins` and `hosts` are lower-case, and in addition to the loopback ones."""
 
     # Above the address, which is checked against it.
-    auth: Annotated[Auth | None, _key("Who may use the endpoint; default: everyone who can reach it.")] = None
+    auth: Annotated[Auth | None, desc("Who may use the endpoint; default: everyone who can reach it.")] = None
     address: Annotated[
         AddressText,
-        _key(
+        desc(
             "host:port, IPv6 in brackets; port 0 uses a free port. Addresses beyond loopback need tokens under auth.",
             f"{DEFAULT_HOST}:{DEFAULT_ADDRESS.port}",
         ),
     ] = DEFAULT_ADDRESS
-    path: Annotated[EndpointPath, _key("The path of the endpoint.", "/mcp")] = "/mcp"
-    origins: Annotated[EachOnce[Origin], _key("Origins of accepted web pages, in addition to loopback ones.")] = ()
-    hosts: Annotated[EachOnce[Host], _key("Accepted Host headers, in addition to the loopback ones.")] = ()
-    sse: Annotated[Flag, _key("Whether HTTP+SSE is served too, at /sse and /message.", default=True)] = True
-    tls: Annotated[Tls | None, _key("Serve https, over HTTP/1.1 and HTTP/2, with this certificate.")] = None
-    server: Annotated[
-        HttpServerChoice,
-        _key("What serves HTTP without TLS: Colonnade's own server, or the package hypercorn.", "built-in"),
-    ] = HttpServerChoice.BUILT_IN
+    path: Annotated[EndpointPath, desc("The path of the endpoint.", "/mcp")] = "/mcp"
+    origins: Annotated[EachOnce[Origin], desc("Origins of accepted web pages, in addition to loopback ones.")] = ()
+    hosts: Annotated[EachOnce[Host], desc("Accepted Host headers, in addition to the loopback ones.")] = ()
+    sse: Annotated[Flag, desc("Whether HTTP+SSE is served too, at /sse and /message.", default=True)] = True
+    tls: Annotated[Tls | None, desc("Serve https with this certificate.")] = None
+    http2: Annotated[
+        AddressText | None,
+        desc("host:port of HTTP/2, beside that of HTTP/1.1; with TLS if there is a certificate. Default: no HTTP/2."),
+    ] = None
 
     @property
     def scheme(self) -> str:
         return "http" if self.tls is None else "https"
 
     @property
+    def is_local(self) -> bool:
+        """Whether no other machine reaches any of the addresses."""
+        return all(is_loopback(each.host) for each in self.addresses)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return (self.address,) if self.http2 is None else (self.address, self.http2)
+
+    @property
     def tokens(self) -> Mapping[str, Secret]:
         """The access tokens by name; empty if none is needed."""
-        return _no_secrets() if self.auth is None else self.auth.tokens
+        return empty_map() if self.auth is None else self.auth.tokens
 
-    @field_validator("address")
+    @field_validator("address", "http2")
     @classmethod
-    def _guarded(cls, address: Address, info: ValidationInfo) -> Address:
+    def _guarded(cls, address: Address | None, info: ValidationInfo) -> Address | None:
         # An auth that is wrong is missing in data, and its own problem is enough.
-        if is_loopback(address.host) or info.data.get("auth", ...) is not None:
+        if info.field_name == "http2" and address is not None and address.port and address == info.data.get("address"):
+            raise InvalidValue("HTTP/1.1 has this address; expected another port")
+        if address is None or is_loopback(address.host) or info.data.get("auth", ...) is not None:
             return address
         raise InvalidValue(
             "an address beyond loopback is open to other machines, so it needs access tokens under listen.auth.tokens; "
@@ -1068,14 +1377,74 @@ def _unique_answers(answers: tuple[Channel, ...]) -> tuple[Channel, ...]:
     return answers
 
 
+def _read_notice(value: object) -> object:
+    """The words `desktop` and `browser` are notices without a key."""
+    if value == "desktop":
+        return {}
+    if value == "browser":
+        return Notice(opens_page=True)
+    if isinstance(value, dict) and len(value.keys() & {"command", "webhook"}) == 1:
+        return value
+    found = f'"{clip(value)}"' if isinstance(value, str) else kind_of(value)
+    raise expected("desktop, browser, or a map with either command or webhook", found)
+
+
 @dataclass(frozen=True)
-class AskSpec(_Strict):
-    """The people who confirm calls, and the seconds they have for it."""
+class Notice(Strict):
+    """A way to tell people that a call waits for them: a program or a URL, or else the desktop."""
+
+    command: Annotated[
+        tuple[SecretText, ...] | None,
+        WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}),
+        desc("A program and its arguments. It gets a JSON object on its standard input, and has 10 s."),
+    ] = None
+    webhook: Annotated[Url | None, desc("A URL to which the JSON object is posted.")] = None
+    headers: Annotated[
+        FrozenMap[HeaderName, HeaderValue],
+        AfterValidator(_unique_names),
+        desc("Headers sent to the webhook."),
+    ] = field(default_factory=empty_map, hash=False)
+    folder: Annotated[SkipJsonSchema[Path], NO_KEY] = Path()
+    """The folder of the file, in which the command runs."""
+    opens_page: Annotated[SkipJsonSchema[bool], NO_KEY] = False
+    """Whether the console is opened in the browser too, if no page of it is open."""
+
+    @property
+    def is_desktop(self) -> bool:
+        return self.command is None and self.webhook is None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _placed(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        notice = handler(value)
+        assert isinstance(info.context, Expander)
+        if notice.is_desktop:
+            return notice
+        if notice.webhook is None and "headers" in value:
+            errors_below([(("headers",), InvalidKey("headers are sent to a webhook, and here is none; remove them"))])
+        if notice.command == ():
+            errors_below([(("command",), expected("a list of a program and its arguments", "an empty list"))])
+        return notice if notice.command is None else dataclasses.replace(notice, folder=info.context.folder)
+
+
+_Notice = Annotated[
+    Notice, BeforeValidator(_read_notice, json_schema_input_type=Literal["desktop", "browser"] | Notice)
+]
+
+
+def _one_desktop(ways: tuple[Notice, ...]) -> tuple[Notice, ...]:
+    """`browser` notifies on the desktop too."""
+    return tuple(way for way in ways if way != Notice()) if Notice(opens_page=True) in ways else ways
+
+
+@dataclass(frozen=True)
+class AskSpec(Strict):
+    """The people who confirm calls, how they are told, and the seconds they have for it."""
 
     answers: Annotated[
         tuple[Channel, ...],
         AfterValidator(_unique_answers),
-        _key(
+        desc(
             "Where a person may confirm: in the web console, in a terminal with colonnade ask, or through the calling "
             "client.",
             ["console", "terminal"],
@@ -1083,11 +1452,21 @@ class AskSpec(_Strict):
             uniqueItems=True,
         ),
     ] = (Channel.CONSOLE, Channel.TERMINAL)
-    timeout: Annotated[AskTime, _key("Time a call waits for confirmation; 1s to 1h.", "50s")] = 50.0
+    timeout: Annotated[AskTime, desc("Time a call waits for confirmation; 1s to 1h.", "50s")] = 50.0
+    notify: Annotated[
+        EachOnce[_Notice],
+        AfterValidator(_one_desktop),
+        desc("How people are told that a call waits for them, besides the open console and terminals.", ["desktop"]),
+    ] = (Notice(),)
+
+    @property
+    def reaches_people(self) -> bool:
+        """Whether somebody who is told can answer."""
+        return Channel.CONSOLE in self.answers or Channel.TERMINAL in self.answers
 
 
 @dataclass(frozen=True)
-class ConsoleSpec(_Strict):
+class ConsoleSpec(Strict):
     """The address of the web console.
 
     If it is None, the console is at the endpoint's own address if that is a loopback one. Otherwise, and with
@@ -1095,7 +1474,7 @@ class ConsoleSpec(_Strict):
 
     address: Annotated[
         LoopbackAddress | None,
-        _key(
+        desc(
             "host:port of loopback; port 0 uses a free port. Default: beside the endpoint if that is on loopback, else "
             "a free port."
         ),
@@ -1112,32 +1491,108 @@ def _read_switch(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value not in _SWITCH:
-        found = kind_of(value) if is_null(value) else f'"{clip(value)}"'
-        raise expected("on, off, or a map with an address", found, did_you_mean(value, ("on", "off")))
+        raise expected("on, off, or a map with an address", as_found(value), did_you_mean(value, ("on", "off")))
     return {} if _SWITCH[value] else None
 
 
 @dataclass(frozen=True)
-class AuditSpec(_Strict):
+class AuditSpec(Strict):
     """The content of the audit log.
 
     `keep` is in seconds after the last record of a file, `max` the bytes of all files together."""
 
     arguments: Annotated[
         AuditDetail,
-        _key(
+        desc(
             "Arguments of calls: a digest and their shape, or in full, including secrets.",
             "digest",
         ),
     ] = AuditDetail.DIGEST
-    keep: Annotated[AuditAge, _key("Files are deleted when their last record is older; from 1h.", "90d")] = 90 * 86400.0
+    keep: Annotated[AuditAge, desc("Files are deleted when their last record is older; from 1h.", "90d")] = 90 * 86400.0
     max: Annotated[
-        AuditSize, _key("While all files together are larger, the oldest are deleted; from 128MiB.", "1GiB")
+        AuditSize, desc("While all files together are larger, the oldest are deleted; from 128MiB.", "1GiB")
     ] = 1024**3
 
 
+def _streams_among(connections: int) -> int:
+    """The most streams that leave enough of these connections for messages."""
+    return connections * 4 // 5
+
+
+@dataclass(frozen=True)
+class Capacity(Strict):
+    """How many clients the endpoint holds at once, idle ones included."""
+
+    sessions: Annotated[Places, desc("Open sessions over Streamable HTTP; 16 to 100000.", 1000)] = 1000
+    connections: Annotated[
+        Places, desc("Open connections over HTTP/1.1; 16 to 100000, within the limit of open files.", 1000)
+    ] = 1000
+    streams: Annotated[
+        StreamPlaces | None,
+        desc("Open event streams, half of them of one kind; default and most: four fifths of the connections."),
+    ] = None
+
+    @property
+    def most_streams(self) -> int:
+        return _streams_among(self.connections) if self.streams is None else self.streams
+
+    @property
+    def idle_memory(self) -> int:
+        """Bytes that idle clients need beyond those of the defaults, which the program itself includes."""
+        return max(0, self._needed - DEFAULT_CAPACITY._needed)
+
+    @property
+    def _needed(self) -> int:
+        return self.sessions * SESSION_MEMORY + self.connections * CONNECTION_MEMORY + self.most_streams * STREAM_MEMORY
+
+    @field_validator("streams")
+    @classmethod
+    def _beside_messages(cls, streams: int | None, info: ValidationInfo) -> int | None:
+        connections = info.data.get("connections")
+        if streams is not None and connections is not None and streams > (most := _streams_among(connections)):
+            raise InvalidValue(
+                f"{streams} streams leave too few of {connections} connections for messages; expected at most "
+                f"{most}, or set capacity.connections to {-(-streams * 5 // 4)} or more"
+            )
+        return streams
+
+
+DEFAULT_CAPACITY = Capacity()
+
+
+@dataclass(frozen=True)
+class DaemonSpec(Strict):
+    """The host that `serve --stdio` starts in the background. `idle` is in seconds; infinite if it does not end."""
+
+    idle: Annotated[Lingering, desc("It ends when it has had no client for so long; 1s to 24h, or never.", "10m")] = (
+        600.0
+    )
+
+
+def _read_daemon(value: object) -> object:
+    """`false` is none: each `serve --stdio` is a host of its own."""
+    if isinstance(value, dict):
+        return value
+    if value is False or value == "false":
+        return None
+    raise expected("false, or a map with idle", f'"{clip(value)}"' if isinstance(value, str) else kind_of(value))
+
+
+def _rule_caller_problems(consent: Consent, callers: Collection[str]) -> Problems:
+    """The callers in rules that the file does not have."""
+    kinds: list[tuple[tuple[str, ...], KindConsent]] = [
+        ((kind,), getattr(consent, kind)) for kind in (*ENTRY_RULES, "roots")
+    ]
+    kinds.append((("elicitation", "url"), consent.elicitation.url))
+    for place, rules in kinds:
+        for key, entries in (("allow", rules.allow or ()), ("ask", rules.ask), ("deny", rules.deny)):
+            for n, rule in enumerate(entries):
+                for path, error in caller_problems(rule.callers, callers):
+                    yield ("consent", *place, key, n, *path), error
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Config(_Strict):
+class Config(Strict):
     """A whole configuration file.
 
     `digest` is of the text of the file, or, if it is a desktop host's, of what was read from it and from the files
@@ -1145,52 +1600,146 @@ class Config(_Strict):
     `answers` the inputs that this person gave. `console` is None if it is switched off. `memory` is in bytes.
     """
 
-    source: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
-    digest: Annotated[SkipJsonSchema[str], _NO_KEY] = field(default="", compare=False)
-    files: Annotated[SkipJsonSchema[Mapping[Path, str]], _NO_KEY] = field(default_factory=_no_files, compare=False)
+    source: Annotated[SkipJsonSchema[Path], NO_KEY] = Path()
+    digest: Annotated[SkipJsonSchema[str], NO_KEY] = field(default="", compare=False)
+    files: Annotated[SkipJsonSchema[Mapping[Path, str]], NO_KEY] = field(default_factory=empty_map, compare=False)
     """The file and all that were looked at beside it, also missing ones, each with its state (`config.file_state`)."""
-    notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
-    given_address: Annotated[SkipJsonSchema[Address | None], _NO_KEY] = None
+    notices: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = ()
+    unapproved: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
+    """The servers of a desktop host's file for a project that no file says that this host may start."""
+    given_address: Annotated[SkipJsonSchema[Address | None], NO_KEY] = None
     """The address that holds instead of that of the file."""
-    answers: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(default_factory=_no_secrets, hash=False)
-    written: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(
-        default_factory=_no_secrets, compare=False
+    answers: Annotated[SkipJsonSchema[Mapping[str, Secret]], NO_KEY] = field(default_factory=empty_map, hash=False)
+    in_background: Annotated[SkipJsonSchema[bool], NO_KEY] = False
+    """The host lacks the environment of a terminal, and a server waits for a client that has a missing variable."""
+    handed_over: Annotated[SkipJsonSchema[Mapping[str, Secret]], NO_KEY] = field(
+        default_factory=empty_map, compare=False
     )
+    """Environment variables that clients handed over, for servers alone (`config.environment`)."""
+    own_variables: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
+    """Environment variables whose values are those of the host alone (`config.environment`)."""
+    written: Annotated[SkipJsonSchema[Mapping[str, Secret]], NO_KEY] = field(default_factory=empty_map, compare=False)
     """The sections of the file as they are written; see `config.written`."""
-    read_once: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = field(default=(), compare=False)
+    read_once: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
     """Sentences about values that a reload reads again, and that come from the environment, which stays as it is."""
-    listen: Annotated[Listen, _key("The endpoint: its address, and who may use it.")] = Listen()
+    listen: Annotated[Listen, desc("The endpoint: its address, and who may use it.")] = Listen()
+    callers: Annotated[
+        FrozenMap[CallerName, CallerSpec],
+        desc(
+            "Whoever calls with an access token, under a name for views and rules.",
+            propertyNames={"pattern": f"^{TOKEN_NAME}$"},
+        ),
+    ] = field(default_factory=empty_map, hash=False)
     start_grace: Annotated[
         Grace | None,
-        _key(
+        desc(
             "Time that lists wait for a server that was never seen, from its first start; 0s to 60s.",
             "4s with --stdio, else 20s",
         ),
     ] = None
     watch: Annotated[
-        Switch, _key("Whether the file is read again when it is saved. What widens waits for a person.", "on")
+        Switch, desc("Whether the file is read again when it is saved. What widens waits for a person.", "on")
     ] = Switch.ON
     memory: Annotated[
         Memory,
-        _key("Memory for the messages of clients and servers together; from 32MiB.", "256MiB"),
+        desc("Memory for the messages of clients and servers together; from 32MiB.", "256MiB"),
     ] = DEFAULT_MEMORY
+    # Below memory, which it needs.
+    capacity: Annotated[Capacity, desc("How many clients the endpoint holds at once.")] = DEFAULT_CAPACITY
+    daemon: Annotated[
+        DaemonSpec | None,
+        BeforeValidator(_read_daemon, json_schema_input_type=Literal[False] | DaemonSpec),
+        desc("The host that all serve --stdio of this file share, or false: each is a host of its own."),
+    ] = DaemonSpec()
     # Above ask, whose answers may come from it.
     console: Annotated[
         ConsoleSpec | None,
         BeforeValidator(_read_switch, json_schema_input_type=_Switch | ConsoleSpec),
-        _key("The web console: on, off, or its address."),
+        desc("The web console: on, off, or its address."),
     ] = ConsoleSpec()
-    ask: Annotated[AskSpec, _key("Who confirms calls.")] = AskSpec()
-    audit: Annotated[AuditSpec, _key("The audit log of decisions.")] = AuditSpec()
+    ask: Annotated[AskSpec, desc("Who confirms calls.")] = AskSpec()
+    audit: Annotated[AuditSpec, desc("The audit log of decisions.")] = AuditSpec()
+    names: Annotated[NamesSpec, desc("How long the names of tools and prompts may be.")] = field(
+        default=NamesSpec(), compare=False
+    )
+    defaults: Annotated[
+        Defaults,
+        desc("Keys for servers that lack them. A key of a server replaces that of the defaults as a whole."),
+    ] = field(default=Defaults(), compare=False)
     servers: Annotated[
         FrozenMap[ServerId, _Server],
         AfterValidator(_with_ids),
-        _key(
+        desc(
             "The servers, each under its id.",
             minProperties=1,
             propertyNames={"pattern": f"^{ID_PATTERN}$", "maxLength": LONGEST_ID},
         ),
     ] = field(hash=False)
+    # Below the servers and callers, which they name.
+    views: Annotated[
+        FrozenMap[ViewName, ViewSpec],
+        desc(
+            "What callers are offered, each view under its name.",
+            propertyNames={"pattern": f"^{ID_PATTERN}$", "maxLength": LONGEST_ID},
+        ),
+    ] = field(default_factory=empty_map, hash=False)
+    default_view: Annotated[
+        ViewName | None,
+        desc(
+            "The view of all callers that no view names, as a boundary. Default: they get everything, and every view."
+        ),
+    ] = None
+
+    @field_validator("capacity")
+    @classmethod
+    def _within_memory(cls, capacity: Capacity, info: ValidationInfo) -> Capacity:
+        memory, idle = info.data.get("memory"), capacity.idle_memory
+        if memory is not None and idle > memory // 2:
+            raise InvalidValue(
+                f"so many idle clients need {-(-idle // 1024**2)}MiB, which is more than half of memory; set memory to "
+                f"{-(-2 * idle // 1024**2)}MiB or more, or expect fewer"
+            )
+        return capacity
+
+    @field_validator("callers")
+    @classmethod
+    def _known_tokens(cls, callers: Mapping[str, CallerSpec], info: ValidationInfo) -> Mapping[str, CallerSpec]:
+        if "listen" in info.data:  # one that is wrong is missing in data, and its own problem is enough
+            errors_below(token_problems(callers, info.data["listen"].tokens))
+        return callers
+
+    @field_validator("defaults")
+    @classmethod
+    def _known_callers_of_defaults(cls, defaults: Defaults, info: ValidationInfo) -> Defaults:
+        if (callers := info.data.get("callers")) is not None:
+            errors_below(_rule_caller_problems(defaults.consent, callers))
+        return defaults
+
+    @field_validator("servers")
+    @classmethod
+    def _known_callers_of_servers(
+        cls, servers: Mapping[str, ServerSpec], info: ValidationInfo
+    ) -> Mapping[str, ServerSpec]:
+        if (callers := info.data.get("callers")) is not None:
+            found = ((id, _rule_caller_problems(spec.consent, callers)) for id, spec in servers.items())
+            errors_below(((id, *path), error) for id, problems in found for path, error in problems)
+        return servers
+
+    @field_validator("views")
+    @classmethod
+    def _known_names(cls, views: Mapping[str, ViewSpec], info: ValidationInfo) -> Mapping[str, ViewSpec]:
+        if "servers" in info.data:
+            assert isinstance(info.context, Expander)
+            overrides = {id: spec.overrides for id, spec in info.data["servers"].items()}
+            errors_below(view_problems(views, overrides, info.context.stopped, info.data.get("callers")))
+        return views
+
+    @field_validator("default_view")
+    @classmethod
+    def _known_view(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and name not in info.data.get("views", (name,)):
+            raise unknown_name("a view under views", name, info.data["views"])
+        return name
 
     @field_validator("ask", mode="wrap")
     @classmethod
@@ -1200,7 +1749,14 @@ class Config(_Strict):
             text = "the console is off, so nobody can confirm there; remove it from the list"
             at = (n for n, answer in enumerate(value.get("answers", ())) if answer == Channel.CONSOLE)
             errors_below((("answers", n), InvalidValue(text)) for n in at)
+        if value.get("notify") and not ask.reaches_people:
+            text = "whoever is told could not answer; add console or terminal to ask.answers, or remove notify"
+            errors_below([(("notify",), InvalidValue(text))])
         return ask
+
+    def message_memory(self, capacity: Capacity) -> int:
+        """The bytes of `memory` that are left for messages while there is room for so many idle clients."""
+        return max(self.memory // 2, self.memory - capacity.idle_memory)
 
     def __repr__(self) -> str:
         return f"<Config {self.source}: {', '.join(self.servers)}>"

@@ -16,6 +16,8 @@ import re
 ID_PATTERN = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 LONGEST_ID = 20
 """Characters of a server id. Each name of a tool begins with it, and clients take names of 64 characters."""
+FITTING_NAME = 48
+"""Characters of a name of a tool that the hosts leave as it is which were measured (docs/desktop-hosts.md)."""
 _KEPT = 13
 _DIGITS = 6
 

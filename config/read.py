@@ -17,13 +17,13 @@ from typing import BinaryIO
 from config.document import Builder, Document, Plain, is_null, kind_of
 from config.json_text import Wanted, is_blank, json_tokens, looks_like_json, parse
 from config.problems import ConfigError, Mark
-from config.toml import read_toml
 from config.yaml import YamlEvents
 
 MAX_FILE_BYTES = 1024 * 1024
 """Bytes of a file of which all is read into values."""
 MAX_JSON_BYTES = 32 * 1024 * 1024
 """Desktop hosts keep other things in the same file, in JSON always."""
+_ARCHIVE = b"PK\x03\x04"
 _SHAPE_DEPTH = 4
 """The depth of the values by which the host of a file in YAML is recognized."""
 
@@ -49,9 +49,19 @@ def read(
     """
     document = Document(printable(path))
     data = load_bytes(path, document) if data is None else data
+    if data.startswith(_ARCHIVE):
+        raise document.fatal(
+            Mark(1, 1),
+            "this is an archive, as Claude extensions (.mcpb, .dxt) are; unpack it, and add its server with colonnade "
+            "add NAME -- COMMAND ARGUMENTS: its manifest.json has both under server.mcp_config",
+        )
     document.digest = hashlib.sha256(data).hexdigest()
     text = decode(data, document)
+    if text.lstrip().startswith("```"):
+        raise document.fatal(Mark(1, 1), "this is a piece of Markdown; take out the lines with ```")
     if path.suffix == ".toml":
+        from config.toml import read_toml
+
         root: object = read_toml(text, document)
     elif looks_like_json(text):
         text, values = parse(text, document)
@@ -69,7 +79,9 @@ def read(
             return document
         raise document.fatal(Mark(1, 1), f'the file is empty; it needs at least the key "{key}"')
     if not isinstance(root, dict):
-        raise document.fatal(document.places[()].value, f'expected a map with the key "{key}", found {kind_of(root)}')
+        hint = '; a list of servers stands under "mcpServers"' if isinstance(root, list) else ""
+        what = f'expected a map with the key "{key}", found {kind_of(root)}{hint}'
+        raise document.fatal(document.places[()].value, what)
     document.root = root
     return document
 

@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,9 @@ from config.system_keyring import KeyringUnavailable, read_secret
 MAX_SECRET_FILE_BYTES = 64 * 1024
 """Bytes of a file that `${file:PATH}` names, which may be any file."""
 HIDDEN = "***"
+CLIENT_FOLDER = "${client:folder}"
+"""The whole value of a program's `cwd` that stands for the folder of the client. It is filled in when the program is
+started."""
 
 _ESCAPE = "$${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
@@ -89,13 +92,15 @@ class Secret:
 @dataclass(frozen=True, repr=False)
 class Expanded:
     """A value after its references were filled in. `shown` has `***` in their places; `literal` if there were none.
-    `filled`: the text that each of them gave; `kept`: those of files and the keyring."""
+    `filled`: the text that each of them gave; `kept`: those of files and the keyring; `is_complete`: no reference was
+    left as it is written."""
 
     text: str
     shown: str
     literal: bool
     filled: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    is_complete: bool = True
 
     def __repr__(self) -> str:
         return f"Expanded({self.shown!r})"
@@ -110,17 +115,23 @@ def is_literal(raw: str) -> bool:
     return all(match[0] == _ESCAPE for match in _REFERENCE.finditer(raw))
 
 
-def without_references(raw: str) -> tuple[str, dict[int, str]]:
-    """The literal text of a value with a NUL in the place of each reference, and the references by their offsets."""
-    references: dict[int, str] = {}
-    text, at = "", 0
-    for match in _REFERENCE.finditer(raw):
-        text += raw[at : match.start()]
-        at = match.end()
-        if match[0] != _ESCAPE:
-            references[len(text)] = match[0]
-        text += "${" if match[0] == _ESCAPE else "\0"
-    return text + raw[at:], references
+def without_references(raw: str) -> tuple[str, list[str]]:
+    """The literal text of a value, with `\\0N\\0` in the place of its reference number N, and the references."""
+    references: list[str] = []
+
+    def mark(match: re.Match[str]) -> str:
+        if match[0] == _ESCAPE:
+            return "${"
+        references.append(match[0])
+        return f"\0{len(references) - 1}\0"
+
+    return _REFERENCE.sub(mark, raw.replace("\0", "\N{REPLACEMENT CHARACTER}")), references
+
+
+def with_references(text: str, references: Sequence[str]) -> str:
+    """The value of a literal text with these references in the place of its marks; see `without_references`."""
+    literal = text.replace("${", "$${")
+    return re.sub(r"\0(\d+)\0", lambda mark: references[int(mark[1])], literal)
 
 
 def rebase(raw: str, folder: Path) -> str:
@@ -156,10 +167,11 @@ def reads_environment(raw: str) -> bool:
     return any(_ENV.fullmatch(match[1] or "") for match in _REFERENCE.finditer(raw))
 
 
-def variables_of(raw: str) -> list[str]:
-    """The names of the environment variables that a value needs: those of its references without a default."""
+def variables_of(raw: str, *, with_default: bool = False) -> list[str]:
+    """The names of the environment variables that a value needs: those of its references without a default, or of all
+    its references."""
     found = (_ENV.fullmatch(match[1] or "") for match in _REFERENCE.finditer(raw))
-    return [match["name"] for match in found if match is not None and match["default"] is None]
+    return [match["name"] for match in found if match is not None and (with_default or match["default"] is None)]
 
 
 def default_of(reference: str) -> tuple[str, str]:
@@ -168,13 +180,12 @@ def default_of(reference: str) -> tuple[str, str]:
     return (match["name"], match["default"]) if match is not None and match["default"] else ("", "")
 
 
-def variables_in(value: object) -> set[str]:
-    """The names of the environment variables that values and all that is in them need."""
-    if isinstance(value, dict):
-        return set().union(*map(variables_in, value.values()))
-    if isinstance(value, list):
-        return set().union(*map(variables_in, value))
-    return set(variables_of(value)) if isinstance(value, str) else set()
+def variables_in(value: object, *, with_default: bool = False) -> set[str]:
+    """The names of the environment variables that values and all that is in them need; see `variables_of`."""
+    if isinstance(value, str):
+        return set(variables_of(value, with_default=with_default))
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {name for each in below for name in variables_in(each, with_default=with_default)}
 
 
 def kept_secrets_of(raw: str) -> list[str]:
@@ -193,12 +204,16 @@ class Expander:
     """Fills in references.
 
     `may_be_empty`: a file without a server is no mistake. `inputs` gives the values of `${input:ID}`, which a desktop
-    host asks its user for, None where there is none; without `inputs`, the form is not known."""
+    host asks its user for, None where there is none; without `inputs`, the form is not known. References to the
+    variables `may_be_unset` stay as they are written while these are not set. `stopped` are further servers of the
+    file, of which nothing is known."""
 
     environ: Mapping[str, str]
     folder: Path
     may_be_empty: bool = False
     inputs: Callable[[str], str | None] | None = None
+    may_be_unset: frozenset[str] = frozenset()
+    stopped: frozenset[str] = frozenset()
 
     def expand(self, raw: str) -> Expanded:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
@@ -224,7 +239,8 @@ class Expander:
         if "\0" in text:
             raise CannotExpandError("the value holds a NUL character")
         # The text may be a subclass of str, which says how it was written.
-        return Expanded(str(text), mask(raw), is_literal(raw), tuple(filled), tuple(kept))
+        is_complete = self.environ.keys() >= self.may_be_unset.intersection(variables_of(raw))
+        return Expanded(str(text), mask(raw), is_literal(raw), tuple(filled), tuple(kept), is_complete)
 
     def _resolve(self, inside: str, *, closed: bool) -> str:
         if not closed:
@@ -235,6 +251,10 @@ class Expander:
             return _read_keyring(inside.removeprefix("keyring:"))
         if inside.startswith("input:") and self.inputs is not None:
             return self._input(inside.removeprefix("input:"), self.inputs)
+        if inside.startswith("client:"):
+            raise CannotExpandError(
+                f'${{client:...}} has one place and one form, cwd: "{CLIENT_FOLDER}" with nothing beside it; write that'
+            )
         match = _ENV.fullmatch(inside)
         if match is None:
             raise CannotExpandError(_unknown_form(inside))
@@ -252,6 +272,8 @@ class Expander:
         value = self.environ.get(name)
         if default is not None:
             return value or default
+        if value is None and name in self.may_be_unset:
+            return f"${{env:{name}}}"
         if value is None:
             raise CannotExpandError(
                 f"the environment variable {name} is not set; set it or write ${{env:{name}:-default}}"

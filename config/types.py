@@ -8,23 +8,25 @@ quoted; others only if they are written in the file itself. Which key holds whic
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
+import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from config.address_zones import Zone, is_loopback, zone_of
-from config.document import Plain, is_null, kind_of
+from config.document import Plain, as_found, is_null, kind_of
 from config.naming import ID_PATTERN, LONGEST_ID, make_id
 from config.problems import clip, did_you_mean
-from config.references import CannotExpandError, Expanded, Expander, Secret
+from config.references import CLIENT_FOLDER, CannotExpandError, Expanded, Expander, Secret
 
 DEFAULT_HOST = "127.0.0.1"
 MAX_RATE_COUNT = 1_000_000_000
@@ -32,9 +34,17 @@ LONGEST_RATE = 30 * 86400
 """Seconds that a rate may be for."""
 SHORTEST_TOKEN = 16
 """Characters of an access token; a shorter one can be guessed."""
+SHORTEST_LIMIT = 32
+LONGEST_LIMIT = 128
+"""Characters of a name of a tool, at most. The shorter one holds a prefix of LONGEST_ID, the separator, a character and
+the digest of a cut name; the longer one is the longest name that the protocol knows."""
 LONGEST_TOKEN = 4096  # the whole head of a request has 16 KiB
 RESERVED_PATHS = ("/status", "/healthz", "/console", "/sse", "/message")
 TOKEN_NAME = r"[A-Za-z0-9._@-]{1,64}"
+NEW_NAME = rf"[A-Za-z0-9_-]{{1,{LONGEST_LIMIT}}}"
+"""A name that a person gives a tool; such a name is never cleaned."""
+LONGEST_TEXT = 10_000
+"""Characters of a description or of instructions."""
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -110,7 +120,7 @@ def sentence(details: ErrorDetails, value: object, keys: Iterable[str] = ()) -> 
     if details["type"] not in ("enum", "literal_error"):
         return details["msg"]
     words = re.findall("'(.*?)'", details["ctx"]["expected"])
-    found = f'"{clip(value)}"' if isinstance(value, str) and not is_null(value) else kind_of(value)
+    found = as_found(value)
     remedy = did_you_mean(value, words) if isinstance(value, str) else ""
     return str(expected(f"{', '.join(words[:-1])} or {words[-1]}", found, remedy))
 
@@ -156,6 +166,10 @@ def _read_folder(folder: Expanded) -> Path:
     return Path(folder.text)
 
 
+def _read_start_folder(value: object, info: ValidationInfo) -> Path:
+    return Path(CLIENT_FOLDER) if value == CLIENT_FOLDER else _read_folder(value, info)
+
+
 @_reads("the path of a file")
 def _read_file_path(path: Expanded) -> Path:
     refuse_tilde(path.text)
@@ -167,6 +181,25 @@ def _read_file_path(path: Expanded) -> Path:
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
     folder: Path = cast(Expander, info.context).folder
     return folder / path
+
+
+def _read_confined_path(value: object, info: ValidationInfo) -> str:
+    """The path of what a confined program may use: not all of the machine, nor what the kernel makes up."""
+    written = fill_in(value, info, "a path such as /srv/data")
+    text = os.path.expanduser(written.text) if re.match("~(/|$)", written.text) else written.text
+    if not text or "\0" in text:
+        raise expected("a path such as /srv/data", _quote(written))
+    path = with_one_slash(os.path.normpath(str(_from_folder(Path(text), info))))
+    if path == "/" or re.match("/(proc|sys|dev)(/|$)", path):
+        raise InvalidValue(
+            "this is more than a program can be confined to; name folders below /, and none in /proc, /sys or /dev"
+        )
+    return path
+
+
+def with_one_slash(path: str) -> str:
+    """The path with one slash at its beginning instead of several, of which normpath keeps two; it means the same."""
+    return re.sub("^//+", "/", path)
 
 
 def refuse_tilde(path: str) -> None:
@@ -240,6 +273,17 @@ def _read_duration(duration: Expanded) -> float:
         bare = duration.literal and re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{1,6})?", duration.text)
         raise expected(_A_DURATION, _quote(duration), f"give the unit, for instance {duration.text}s" if bare else "")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+@_reads("a duration from 1s to 24h, or never")
+def _read_lingering(duration: Expanded) -> float:
+    if duration.text == "never":
+        return math.inf
+    match = re.fullmatch(_DURATION, duration.text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else 0
+    if not 1 <= seconds <= 24 * 3600:
+        raise expected("a duration from 1s to 24h, or never", _quote(duration))
+    return seconds
 
 
 def _within(minimum: float, maximum: float, what: str) -> AfterValidator:
@@ -340,6 +384,22 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _A_URL = "a URL such as https://example.com/mcp"
 _AN_ADDRESS = "an address such as 127.0.0.1:8808"
 _A_METADATA_URL = "a public https URL such as https://example.com/colonnade.json"
+_AN_ISSUER = "the identifier of an issuer such as https://login.example"
+_ISSUER = r"https://[A-Za-z0-9.\-:\[\]]+(?:/[A-Za-z0-9._~%:@!$&'()*+,;=/-]*)?"
+_A_RESOURCE = "none, or the resource that the issuer knows, such as https://notes.example/mcp"
+_RESOURCE = r"[a-z][a-z0-9+.-]{0,20}:[!-\"$-~]{1,1000}"
+_OWN_PARAMETERS = frozenset(
+    {
+        *("response_type", "response_mode", "client_id", "client_secret", "redirect_uri", "scope", "state", "nonce"),
+        *("code", "code_challenge", "code_challenge_method", "code_verifier", "resource", "request", "request_uri"),
+        *("registration", "client_assertion", "client_assertion_type", "grant_type", "id_token_hint"),
+        *("web_message_uri", "dpop_jkt", "authorization_details"),
+    }
+)
+"""Parameters of an authorization request that no configuration sets: ours, those that replace them or send the answer
+elsewhere (RFC 6749, 4.1.1; RFC 9101; OAuth 2.0 Multiple Response Types), and those of extensions that are not
+supported."""
+
 _A_PATH = "a path such as /mcp"
 _AN_ORIGIN = "an origin such as https://example.com:8443"
 _A_HOST = "a host such as example.com or example.com:8808"
@@ -347,6 +407,8 @@ _A_HOST = "a host such as example.com or example.com:8808"
 
 @_reads(_A_URL)
 def _read_url(url: Expanded) -> Secret:
+    if not url.is_complete:  # nothing connects to it
+        return Secret(f"https://unset.invalid/{quote(url.text, safe='')}", url.shown.partition("?")[0])
     if not url.text.isprintable() or " " in url.text or "\\" in url.text:
         raise InvalidValue(f"expected {_A_URL}; it may not contain spaces, backslashes or control characters")
     try:
@@ -394,6 +456,38 @@ def _read_scope(scope: Expanded) -> str:
     if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}", scope.text):  # RFC 6749, 3.3
         raise expected("a scope such as files:read", _quote(scope), "one scope is a word of printable ASCII")
     return scope.text
+
+
+@_reads(_AN_ISSUER)
+def _read_issuer(issuer: Expanded) -> str:
+    if not re.fullmatch(_ISSUER, issuer.text):
+        raise expected(_AN_ISSUER, _quote(issuer), "without a user, a query and a fragment")
+    return issuer.text
+
+
+@_reads(_A_RESOURCE)
+def _read_resource(resource: Expanded) -> str:
+    """The resource of a login; empty for `none`."""
+    if resource.text == "none":
+        return ""
+    if not re.fullmatch(_RESOURCE, resource.text):  # RFC 8707, 2
+        raise expected(_A_RESOURCE, _quote(resource), "an absolute URI without a fragment")
+    return resource.text
+
+
+def _refuse_own_parameter(name: str) -> str:
+    if name.lower() in _OWN_PARAMETERS:
+        raise InvalidValue(f"Colonnade sets {name} itself, and the login is not safe otherwise; remove it")
+    return name
+
+
+@_reads("text")
+def _read_parameter(text: Expanded) -> str:
+    if len(text.text) > 200 or not (text.text.isascii() and text.text.isprintable()):
+        raise InvalidValue(
+            "expected at most 200 printable ASCII characters; they stand in the address of the login page"
+        )
+    return text.text
 
 
 @_reads(_AN_ADDRESS)
@@ -450,15 +544,20 @@ def _read_host(host: Expanded) -> str:
 # Keys that the file chooses.
 
 
-def _read_id(name: str) -> str:
-    if re.fullmatch(ID_PATTERN, name) and len(name) <= LONGEST_ID:
-        return name
-    suggestion = make_id(name)
-    hint = f', for instance "{suggestion}"' if suggestion else ""
-    raise InvalidValue(
-        f"a server id is at most {LONGEST_ID} lower-case letters and digits, with single dashes between, "
-        f"and begins with a letter{hint}"
-    )
+def _id_of(what: str) -> AfterValidator:
+    """A validator of names in the form of a server id."""
+
+    def check(name: str) -> str:
+        if re.fullmatch(ID_PATTERN, name) and len(name) <= LONGEST_ID:
+            return name
+        suggestion = make_id(name)
+        hint = f', for instance "{suggestion}"' if suggestion else ""
+        raise InvalidValue(
+            f"{what} is at most {LONGEST_ID} lower-case letters and digits, with single dashes between, "
+            f"and begins with a letter{hint}"
+        )
+
+    return AfterValidator(check)
 
 
 def _matches(pattern: str, text: str) -> AfterValidator:
@@ -491,7 +590,43 @@ def pointer(argument: str) -> str:
     return argument if argument.startswith("/") else "/" + argument.replace("~", "~0").replace("/", "~1")
 
 
-# Values of conditions on arguments. Types are those of JSON: `1` is a number and `"1"` is text.
+def _read_entry_name(name: str) -> str:
+    if not name or "${" in name:
+        raise InvalidValue("expected the name as the server has it")
+    return name
+
+
+def _read_token_ref(value: object) -> str:
+    what = "the name of a token under listen.auth.tokens"
+    if not isinstance(value, str) or is_null(value):
+        raise expected(what, kind_of(value))
+    if not re.fullmatch(TOKEN_NAME, value):  # perhaps the token itself
+        raise expected(what, "something else", "write the token there, and its name here")
+    return str(value)
+
+
+@_reads("a name")
+def _read_new_name(name: Expanded) -> str:
+    if not re.fullmatch(NEW_NAME, name.text):
+        raise expected(f"a name of 1 to {LONGEST_LIMIT} letters, digits, _ and -", _quote(name))
+    return name.text
+
+
+@_reads("text")
+def _read_paragraphs(text: Expanded) -> str:
+    _refuse_other_bytes(text.text)
+    if not text.text.strip() or len(text.text) > LONGEST_TEXT:
+        raise InvalidValue(f"expected text of at most {LONGEST_TEXT} characters")
+    return text.text
+
+
+def _refuse_other_bytes(text: str) -> None:
+    # Python has other bytes of an environment variable as halves of surrogate pairs.
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        raise InvalidValue("this holds bytes that are no text in UTF-8")
+
+
+# Values of arguments. Types are those of JSON: `1` is a number and `"1"` is text.
 
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -539,6 +674,21 @@ def _read_json_scalar(value: object, info: ValidationInfo) -> str | int | float 
             raise expected(what, f'"{clip(value)}"', f"write {meant}the text in quotes")
         value = str(value)  # text like any other, which may look like nothing no longer
     return fill_in(value, info).text
+
+
+def _read_json_text(value: object, info: ValidationInfo) -> bytes:
+    return json.dumps(_read_json(value, info), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _read_json(value: object, info: ValidationInfo) -> object:
+    if isinstance(value, dict):
+        return {name: _read_json(each, info) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_read_json(each, info) for each in value]
+    scalar = _read_json_scalar(value, info)
+    if isinstance(scalar, str):
+        _refuse_other_bytes(scalar)
+    return scalar
 
 
 def _refuse_no_values(value: object) -> object:
@@ -617,7 +767,12 @@ def _read_host_name(host: Expanded) -> str:
     return text
 
 
-# What an editor is told about them, and the types themselves.
+def empty_map() -> Mapping[Any, Any]:
+    """The default of a map."""
+    return MappingProxyType({})
+
+
+# The descriptions for editors, and the types themselves.
 
 
 def _text(pattern: str | None = None) -> WithJsonSchema:
@@ -650,14 +805,19 @@ SecretText = Annotated[Secret, BeforeValidator(_read_secret), _text()]
 Title = Annotated[str, BeforeValidator(_read_title), _text()]
 HeaderValue = Annotated[Secret, BeforeValidator(_read_header_value), _text()]
 Token = Annotated[Secret, BeforeValidator(_read_token), _text(f"[!-~]{{{SHORTEST_TOKEN},{LONGEST_TOKEN}}}")]
-Folder = Annotated[Path, BeforeValidator(_read_folder), _text()]
+StartFolder = Annotated[Path, BeforeValidator(_read_start_folder), _text()]
 FilePath = Annotated[Path, BeforeValidator(_read_file_path), AfterValidator(_from_folder), _NOT_EMPTY]
+ConfinedPath = Annotated[str, BeforeValidator(_read_confined_path), _NOT_EMPTY]
+ConfinedDescriptors = Annotated[int, _whole_number(16, 65536), _number(16, 65536)]
+ConfinedProcesses = Annotated[int, _whole_number(1, 10_000), _number(1, 10_000)]
 Pattern = Annotated[str, BeforeValidator(_read_pattern), WithJsonSchema(_NOT_EMPTY_STRING)]
 Affix = Annotated[str, BeforeValidator(_read_affix), _NOT_EMPTY]
 Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]
-CallTime = Annotated[Duration, _within(1e-6, 600, "a duration above zero and at most 600s")]
+StartTime = Annotated[Duration, _within(1e-6, 600, "a duration above zero and at most 600s")]
+CallTime = Annotated[Duration, _within(1e-6, 24 * 3600, "a duration above zero and at most 24h")]
 Grace = Annotated[Duration, _within(0, 60, "a duration of at most 60s")]
 Idle = Annotated[Duration, _within(1, 24 * 3600, "a duration from 1s to 24h")]
+Lingering = Annotated[float, BeforeValidator(_read_lingering), _text(f"never|{_DURATION}")]
 AuditAge = Annotated[Duration, _within(3600, 3650 * 86400, "a duration from 1h to 3650d")]
 AskTime = Annotated[Duration, _within(1, 3600, "a duration from 1s to 1h")]
 RateText = Annotated[Rate, BeforeValidator(_read_rate), _text(_RATE)]
@@ -665,10 +825,14 @@ Size = Annotated[int, _read_size("a size such as 64KiB or 1MiB", _SIZE), _text(_
 LargeSize = Annotated[int, _read_size("a size such as 512MiB or 1GiB", _LARGE_SIZE), _text(_LARGE_SIZE)]
 MessageSize = Annotated[Size, _within(1024, 64 * 1024**2, "a size from 1KiB to 64MiB")]
 Memory = Annotated[Size, _within(32 * 1024**2, 64 * 1024**3, "a size from 32MiB to 65536MiB")]
+ConfinedMemory = Annotated[LargeSize, _within(64 * 1024**2, 64 * 1024**3, "a size from 64MiB to 64GiB")]
 AuditSize = Annotated[LargeSize, _within(128 * 1024**2, 1024**4, "a size from 128MiB to 1024GiB")]
 Instances = Annotated[int, _whole_number(1, 1000), _number(1, 1000)]
+Places = Annotated[int, _whole_number(16, 100_000), _number(16, 100_000)]
+StreamPlaces = Annotated[int, _whole_number(16, 80_000), _number(16, 80_000)]
 Concurrency = Annotated[int, _whole_number(1, 1000), _number(1, 1000)]
 Length = Annotated[int, _whole_number(0, 10**9), _number(0, 10**9)]
+NameLength = Annotated[int, _whole_number(SHORTEST_LIMIT, LONGEST_LIMIT), _number(SHORTEST_LIMIT, LONGEST_LIMIT)]
 Flag = Annotated[
     bool,
     BeforeValidator(_read_flag),
@@ -683,12 +847,29 @@ Host = Annotated[str, BeforeValidator(_read_host), _text(_HOST_AND_PORT)]
 
 MetadataUrl = Annotated[str, BeforeValidator(_read_metadata_url), _text("https://[^#]+")]
 Scope = Annotated[str, BeforeValidator(_read_scope), _NOT_EMPTY]
+IssuerName = Annotated[str, BeforeValidator(_read_issuer), _text(_ISSUER)]
+ResourceName = Annotated[str, BeforeValidator(_read_resource), _text(f"none|{_RESOURCE}")]
+ParameterName = Annotated[
+    str,
+    _matches(
+        "[A-Za-z][A-Za-z0-9_.-]{0,63}", "a parameter's name is letters, digits and _ . -; its value follows the colon"
+    ),
+    AfterValidator(_refuse_own_parameter),
+]
+ParameterValue = Annotated[str, BeforeValidator(_read_parameter), _text()]
 Port = Annotated[int, _whole_number(1, 65535), _number(1, 65535)]
 
-ServerId = Annotated[str, AfterValidator(_read_id)]
+ServerId = Annotated[str, _id_of("a server id")]
+ViewName = Annotated[str, _id_of("a view's name")]
+NamePrefix = Annotated[
+    str,
+    _id_of("a server id"),
+    WithJsonSchema({"type": "string", "pattern": f"^{ID_PATTERN}$", "maxLength": LONGEST_ID}),
+]
 TokenName = Annotated[
     str, _matches(TOKEN_NAME, "a token's name is 1 to 64 letters, digits and . _ @ -; the token follows the colon")
 ]
+VariableName = Annotated[str, _matches("[!-<>-~]+", "a variable's name is printable ASCII without spaces and =")]
 EnvName = Annotated[
     str,
     _matches("[!-<>-~]+", "a variable's name is printable ASCII without spaces and =; its value follows the colon"),
@@ -701,6 +882,19 @@ HeaderName = Annotated[
     AfterValidator(_refuse_protocol_header),
 ]
 Argument = Annotated[str, AfterValidator(_read_argument)]
+CallerName = Annotated[
+    str,
+    _matches(TOKEN_NAME, "a caller's name is 1 to 64 letters, digits and . _ @ -"),
+]
+TokenRef = Annotated[
+    str, PlainValidator(_read_token_ref), WithJsonSchema({"type": "string", "pattern": f"^{TOKEN_NAME}$"})
+]
+EntryName = Annotated[str, AfterValidator(_read_entry_name)]
+NewName = Annotated[str, BeforeValidator(_read_new_name), _text(NEW_NAME)]
+Paragraphs = Annotated[str, BeforeValidator(_read_paragraphs), _NOT_EMPTY]
+TokenCount = Annotated[int, _whole_number(0, 10**9), _number(0, 10**9)]
+
+JsonText = Annotated[bytes, PlainValidator(_read_json_text), WithJsonSchema({})]
 
 JsonScalar = Annotated[Any, PlainValidator(_read_json_scalar), WithJsonSchema(_SCALAR)]
 JsonScalars = Annotated[

@@ -13,12 +13,14 @@ from types import MappingProxyType
 
 from config.references import HIDDEN, Secret
 
-HOST_KEYS = ("ask", "audit")
+HOST_KEYS = ("ask", "audit", "callers", "views", "default_view")
 """Keys beside `servers` whose changes may wait for a person. So may those of `listen.auth`."""
 
 _SECRET_MAPS = frozenset({"env", "headers", "tokens"})
 _DEFAULT = re.compile(r"(\$\{[^}:]*:[^}:]*:-)[^}]*")
 _USER_INFO = re.compile(r"(//)[^/?#@]*@")
+_WEBHOOK_PATH = re.compile(r"(//(?:[^/?#@]*@)?[^/?#]*/)(?!\$\{).+")
+"""The path of many webhooks is the secret."""
 _QUERY = re.compile(r"([?&][^=&#]*=)(?!\$\{)[^&#]*")
 _SECRET_NAME = r"[\w-]*(?:token|secret|passw|api[-_]?key|credential)[\w-]*"
 _SECRET_WORD = re.compile(rf"({_SECRET_NAME}(?:=|\s+))(?!\$\{{)\S+", re.IGNORECASE)
@@ -80,6 +82,8 @@ def _without_secrets(key: str, text: str) -> str:
     if key in _SECRET_MAPS and "${" not in text:
         return HIDDEN
     text = _DEFAULT.sub(rf"\g<1>{HIDDEN}", text)
+    if key == "webhook":
+        text = _WEBHOOK_PATH.sub(rf"\g<1>{HIDDEN}", text)
     if key == "url":
         text = _QUERY.sub(rf"\g<1>{HIDDEN}", _USER_INFO.sub(rf"\g<1>{HIDDEN}@", text))
     return _SECRET_WORD.sub(rf"\g<1>{HIDDEN}", text) if key in ("command", "args") else text

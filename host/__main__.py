@@ -1,5 +1,25 @@
-"""`python -m host` runs the command `colonnade`."""
+"""The console script `colonnade`, also as `python -m host`.
 
-from host.cli import main
+A desktop host waits about a second for `serve --stdio`, and starts it many times: the relay is tried before anything
+else is imported.
+"""
 
-main()
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    if sys.argv[1:2] == ["serve"] and "--stdio" in sys.argv:
+        from host import relay
+
+        if (status := relay.run(sys.argv[2:])) is not None:
+            sys.exit(status)
+    from host.cli import start
+
+    start.main()
+
+
+if __name__ == "__main__":
+    main()

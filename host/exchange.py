@@ -10,17 +10,21 @@ long to make.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Raw, Struct, field
 
 from host.catalog import Entry
+from host.client_process import ClientProcess
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import NO_ABILITIES, Abilities
-from host.protocol.methods import Kind
+from host.protocol.methods import RESOURCE, Kind
 from host.protocol.stateless import STALE, Freshness
+from host.protocol.tasks import Task
 from host.protocol.versions import SESSION, Era
-from host.source import VIEWERS, EntryRef, Viewer
+from host.source import Endpoint, EntryRef, Viewer, viewer_of
+from host.wire.deadlines import CallScope
 from host.wire.link import LinkLost
 
 STDIO = "stdio"
@@ -58,6 +62,17 @@ class NoClient:
         raise LinkLost("the client cannot be asked")
 
 
+class SearchChoice:
+    """Whether a session is offered the search tools in place of its tools, where that is decided by what there is: once
+    for the whole session (`Lists.searches`)."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made: bool | None = None
+        """None until it is decided."""
+
+
 class Caller(Struct, frozen=True, eq=False, weakref=True):
     """The sender of a request. Callers are compared by identity of the object, not by name.
 
@@ -66,8 +81,7 @@ class Caller(Struct, frozen=True, eq=False, weakref=True):
     """
 
     name: str
-    endpoint: str | None
-    """The server whose own endpoint is addressed, or None for the endpoint of all servers."""
+    endpoint: Endpoint
     identity: str | None = None
     abilities: Abilities = NO_ABILITIES
     instance_key: Hashable | None = None
@@ -80,11 +94,17 @@ class Caller(Struct, frozen=True, eq=False, weakref=True):
     """Key shared by all requests of one session or stdio process; None if each request stands alone."""
     era: Era = SESSION
     """A stateless client gets server requests in a result, and repeats its request with answers."""
+    process: ClientProcess | None = None
+    """The program of this machine that the client is; None over HTTP."""
+    says: str = ""
+    """Name and version that the client gives itself, in its own words, which nothing checks: people see an excerpt."""
+    search: SearchChoice | None = None
+    """None without a session: each request is decided about by itself."""
 
     @property
     def viewer(self) -> Viewer:
         """The viewer that it is to the catalog."""
-        return VIEWERS[self.era]
+        return viewer_of(self.era, self.endpoint.view, self.endpoint.caller)
 
     @property
     def owner(self) -> Hashable:
@@ -116,9 +136,16 @@ class ResolvedName(Struct, frozen=True):
     """The listed entry of a name, visible or hidden; None for resources, of which a server may have more than it
     lists."""
     by_listing: bool = False
-    """Whether the URI names no server, so that only the servers' lists show its owner."""
+    """Whether the name or URI names no server, so that only the servers' lists show its owner."""
     since: float | None = None
     """When its request came, if resolving it has waited."""
+    outside: bool = False
+    """Whether it is a resource that the caller's view does not have."""
+
+    @property
+    def exists(self) -> bool:
+        """Whether the server may have it, as far as the caller's view tells. It has each tool and prompt in a list."""
+        return not self.outside if self.kind is RESOURCE else self.entry is not None
 
     @property
     def server(self) -> str | None:
@@ -137,20 +164,26 @@ class Exchange(Struct, frozen=True, eq=False):
     """Lowest level of log messages that the caller requests; None if it has set none."""
     round: MrtrRound | None = None
     """None if the caller does not repeat requests: a server request is then sent through the client handle."""
-    on_task_created: Callable[[], None] | None = None
-    """Called when the server has made a task of the request: the caller accepts it in place of the result, and the
-    exchange continues without the caller. None if it accepts no tasks."""
+    on_task: Callable[[Task], None] | None = None
+    """Called with the task that the server has made of the request, which the caller accepts in place of the result,
+    and then with each status of it; the exchange continues without the caller. None if it accepts no tasks."""
     target: ResolvedName | None = None
     """The resolved name of a request in `TARGETED`; None if the router is to resolve it."""
     address: str = ""
     """Where the request came from: an IP address, or `stdio`; empty if that is not known."""
+    through: str = ""
+    """The search tool that the call came through; empty if the client named the tool itself."""
+    scope: CallScope | None = None
+    """The scope of the request, whose deadline a call sets, if it is answered in the task of the request."""
 
 
 class Answered(Struct, frozen=True):
-    """The result of an exchange in the common form of all revisions, without members of one hop's revision."""
+    """The result of an exchange in the common form of all revisions, without members of one hop's revision.
+    `outlined`: the outline of the result as it came, if it was made."""
 
     result: Raw
     freshness: Freshness = STALE
+    outlined: Raw | None = None
 
 
 class InputRequired(Struct, frozen=True):
@@ -164,6 +197,8 @@ class InputRequired(Struct, frozen=True):
     restarts: bool = False
     """Whether the requests are pages to visit before the request is sent again from its beginning, without answers or
     state."""
+    unknown: Mapping[str, Raw] = MappingProxyType({})
+    """The other members of the server's result that the caller gets."""
 
 
 Answer = Answered | InputRequired

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -60,6 +60,30 @@ class ServerStopped:
 
     def __str__(self) -> str:
         return f"{self.server}: stopped, since it was not used for {self.seconds:.0f} s; its next use starts it"
+
+
+@dataclass(frozen=True, slots=True)
+class VariablesHandedOn:
+    """A program is started with variables beside those of every server, since it is a client of another service."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.server}: its program gets {', '.join(self.names)}, by which it finds its service"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfined:
+    """A program was started with these means that confine it."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    means: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: its program is confined by {self.means}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +138,27 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class ServerHeld:
-    """A server is not started, because its command resolves to another program than the approved one."""
+    """A server is not started, because its command resolves to another program than the approved one, or if it is
+    confined, because that starts with other files."""
 
     severity: ClassVar = Severity.WARNING
     server: str
     program: str
     """The path of the program now; empty if there is none."""
+    confined: bool
 
     def __str__(self) -> str:
         return f"{self.server}: held: {self.why}"
 
     @property
     def why(self) -> str:
-        program = f"to {self.program}, which is not the approved program" if self.program else "to no program"
-        return f"its command resolves {program}: colonnade definitions --show, then approve it"
+        if not self.program:
+            what = "resolves to no program"
+        elif self.confined:
+            what = f"starts {self.program} with other files than the approved ones"
+        else:
+            what = f"resolves to {self.program}, which is not the approved program"
+        return f"its command {what}: colonnade definitions --show, then approve it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +336,20 @@ class RequestCompleted(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """Why a request failed, where the server said something about it that its client is not told."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    why: str
+    said: str
+    """Quoted; see `sanitize.quoted`."""
+
+    def __str__(self) -> str:
+        return f"{self.server}: a request failed: {self.why}; {self.said}"
+
+
+@dataclass(frozen=True, slots=True)
 class ConfirmationRequested:
     """A person is asked whether something may be done; `id` is how it is answered. `refused`: the reason why it was
     refused at once; the answer is then for the next equal call. Empty while it waits."""
@@ -356,7 +401,8 @@ class DecisionMade:
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged:
     """A server's definition differs from before. `what` is the outcome: `held`, since it is not what was approved;
-    `accepted`, since the server is trusted; `edited`, since the owner did it; or it `returned` to what was approved."""
+    `reordered`, which is held too, though only the order of words differs (with the `remedy`); `accepted`, since the
+    server is trusted; `edited`, since the owner did it; or it `returned` to what was approved."""
 
     server: str
     kind: str
@@ -364,16 +410,19 @@ class DefinitionChanged:
     what: str
     count: int = 1
     """How many there are of which this is to be said."""
+    remedy: str = ""
 
     @property
     def severity(self) -> Severity:
-        return Severity.WARNING if self.what in ("held", "accepted") else Severity.INFO
+        return Severity.WARNING if self.what in ("held", "reordered", "accepted") else Severity.INFO
 
     def __str__(self) -> str:
         others = f" and {self.count - 1} more" if self.count > 1 else ""
         item = f"{self.server}: {self.kind} {excerpt(self.name)}".rstrip() + f"{others}:"
         return {
             "held": f"{item} not as it was approved; held until a person approves it (colonnade definitions)",
+            "reordered": f"{item} not as it was approved, though only the order of its words differs; held until a "
+            f"person approves it (colonnade definitions); {self.remedy}",
             "edited": f"{item} changed, since the configuration was edited",
             "accepted": f"{item} changed, and accepted, since the server is trusted",
             "returned": f"{item} again as it was approved",
@@ -453,6 +502,19 @@ class ConsoleFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeFailed:
+    """People could not be told that a call waits. `way`: the entry of the configuration. Later failures are not told
+    until it has worked again."""
+
+    severity: ClassVar = Severity.WARNING
+    way: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.way}: nobody could be told what waits: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptRefused:
     """Somebody asked for something in vain. `count`: how often within a minute."""
 
@@ -527,6 +589,8 @@ Event = (
     ServerReady
     | ServerFailed
     | ServerStopped
+    | VariablesHandedOn
+    | ServerConfined
     | SessionOpened
     | SessionClosed
     | SessionAbsent
@@ -537,6 +601,7 @@ Event = (
     | LoginFailed
     | TokenNotRefreshed
     | InstanceFailed
+    | RequestFailed
     | MessageDropped
     | EntryOmitted
     | ListsSlowed
@@ -555,6 +620,7 @@ Event = (
     | DefinitionsLost
     | ConfigReloaded
     | ConsoleFailed
+    | NoticeFailed
     | RuleUnused
 )
 
@@ -573,27 +639,43 @@ class Journal:
 
     Attributes:
         dropped: counts of what was dropped, by server and reason.
+        means: those that confine the program that a server started last.
     """
 
     def __init__(self) -> None:
-        self._readers: list[Callable[[Event], None]] = []
+        self._readers: list[tuple[Callable[[Any], None], tuple[type, ...]]] = []
+        self._readers_of: dict[type, list[Callable[[Any], None]]] = {}
         self.dropped: dict[str, Counter[str]] = {}
+        self.means: dict[str, str] = {}
         self._output: dict[str, deque[OutputRecord]] = {}
         self._output_count = 0
+        self.subscribe(self._count_dropped, MessageDropped)
+        self.subscribe(self._keep_output, OutputLine)
+        self.subscribe(self._keep_means, ServerConfined)
 
-    def subscribe(self, reader: Callable[[Event], None]) -> None:
-        """`reader` is called for every event from now on; it must not wait and must not raise."""
-        self._readers.append(reader)
+    def subscribe(self, reader: Callable[[Any], None], *kinds: type) -> None:
+        """`reader` is called for every event of these kinds (without any: for all) from now on; it must not wait and
+        must not raise."""
+        self._readers.append((reader, kinds))
+        self._readers_of.clear()
 
     def note(self, event: Event) -> None:
-        if isinstance(event, MessageDropped):
-            self.dropped.setdefault(event.server, Counter())[event.what] += 1
-        elif isinstance(event, OutputLine):
-            self._output_count += 1
-            record = OutputRecord(self._output_count, time.time(), event.line, event.stream)
-            self._output.setdefault(event.server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
-        for reader in self._readers:
+        kind = type(event)
+        if kind not in self._readers_of:
+            self._readers_of[kind] = [reader for reader, kinds in self._readers if kind in (kinds or (kind,))]
+        for reader in self._readers_of[kind]:
             reader(event)
+
+    def _count_dropped(self, event: MessageDropped) -> None:
+        self.dropped.setdefault(event.server, Counter())[event.what] += 1
+
+    def _keep_output(self, event: OutputLine) -> None:
+        self._output_count += 1
+        record = OutputRecord(self._output_count, time.time(), event.line, event.stream)
+        self._output.setdefault(event.server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
+
+    def _keep_means(self, event: ServerConfined) -> None:
+        self.means[event.server] = event.means
 
     def output(self, server: str, after: int = 0) -> list[OutputRecord]:
         """The last lines that a server wrote to its standard error, and those on its standard output that are no

@@ -1,10 +1,10 @@
 """The memory budget of the host: bytes held for clients and servers, charged to their owners.
 
-A `Holding` stands for memory of one owner: a client's access token (all callers without one are one owner) or a server.
-A charge fits if the total does. If it does not, holdings of the owner with the most bytes are dropped, as long as that
-is more than an equal share: those with the highest cost first, where the cost is bytes times the seconds without
-movement. A stalled megabyte is therefore dropped before an active one, and a small holding last. If the requesting
-holding itself has the highest cost, it is refused.
+A `Holding` stands for memory of one owner: a client's access token (all callers without one are one owner), a server,
+or an index of tools. A charge fits if the total does. If it does not, holdings of the owner with the most bytes are
+dropped, as long as that is more than an equal share: those with the highest cost first, where the cost is bytes times
+the seconds without movement. A stalled megabyte is therefore dropped before an active one, and a small holding last. If
+the requesting holding itself has the highest cost, it is refused.
 
 A holding that is kept as long as its owner exists is firm: other charges do not drop it. Firm holdings have half of the
 budget, and one owner a quarter, so that at least half can always be taken back. Other holdings may borrow the firm
@@ -47,11 +47,11 @@ class Use(StrEnum):
     MESSAGES = "messages"
     """Messages from servers while they arrive, and messages to servers that are not read yet."""
     LISTS = "lists"
-    """Definitions of servers."""
+    """Definitions of servers, and what a search holds of them."""
 
 
 Owner = tuple[str, Hashable]
-"""Kind and name: one server, or the clients of one access token."""
+"""Kind and name: one server, the clients of one access token, or the index of one viewer."""
 
 
 def client_owner(identity: str | None) -> Owner:
@@ -79,10 +79,10 @@ class OverBudget(Exception):
 class Holding:
     """Bytes held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
 
-    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "revoked", "size", "touched_at", "use")
+    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "of", "revoked", "size", "touched_at", "use")
 
     def __init__(
-        self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None, *, firm: bool
+        self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None, of: Hashable, *, firm: bool
     ) -> None:
         self.size = 0
         self.use = use
@@ -90,8 +90,9 @@ class Holding:
         self.firm = firm
         self.dropped = False
         """Whether it was dropped, and can hold nothing more."""
-        self.revoked = False
-        """Whether it was dropped because its owner is no longer served; see `Budget.revoke`."""
+        self.of = of
+        self.revoked = ""
+        """The reason for which it was dropped by `Budget.revoke`; empty if it was not."""
         self.touched_at = budget.now()
         self.idle = False
         """Whether it is kept only for a possible later request; it then counts as not moving."""
@@ -171,7 +172,14 @@ class Budget:
         self._accounts: dict[Owner, _Account] = {}
 
     def hold(
-        self, owner: Owner, use: Use, size: int = 0, drop: Callable[[], None] | None = None, *, firm: bool = False
+        self,
+        owner: Owner,
+        use: Use,
+        size: int = 0,
+        drop: Callable[[], None] | None = None,
+        *,
+        firm: bool = False,
+        of: Hashable = None,
     ) -> Holding:
         """Charge `owner` with a holding.
 
@@ -180,6 +188,7 @@ class Budget:
                 follow a step of the loop later. It may charge nothing. None if the memory cannot be given up: then the
                 holding is firm.
             firm: the holding is kept, and is dropped only if all firm holdings exceed their half.
+            of: the part of the owner that it is for; see `revoke`.
 
         Raises:
             OverBudget: they do not fit.
@@ -187,7 +196,7 @@ class Budget:
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = _Account(owner)
-        holding = Holding(self, account, use, drop, firm=firm or drop is None)
+        holding = Holding(self, account, use, drop, of, firm=firm or drop is None)
         account.holdings.add(holding)
         try:
             if size:
@@ -197,13 +206,15 @@ class Budget:
             raise
         return holding
 
-    def revoke(self, owner: Owner) -> None:
-        """Drop what is held for an owner that is no longer served. Later holdings of this owner are not affected."""
-        account = self._accounts.get(owner)
-        for holding in () if account is None else tuple(account.holdings):
-            holding.revoked = True
-            if holding.drop is not None:
-                holding.drop()
+    def revoke(self, reason: Callable[[Hashable], str]) -> None:
+        """Drop what is held for those who are no longer served: each holding for whose part of an owner there is a
+        reason. Later holdings are not affected."""
+        for account in tuple(self._accounts.values()):
+            for holding in tuple(account.holdings):
+                if why := reason(holding.of):
+                    holding.revoked = why
+                    if holding.drop is not None:
+                        holding.drop()
 
     def by_use(self) -> dict[str, int]:
         """Bytes held now, for each use."""

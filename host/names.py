@@ -1,14 +1,17 @@
-"""Outward names and URIs of servers' entries, and the way back. Pure functions of text, without catalog, servers or
-policy.
+"""Outward names and URIs of servers' entries, and the way back. Pure functions of text, without catalog and policy;
+`Names` applies them to the servers of a configuration.
 
-Tools and prompts are exported as `<server>__<name>`. Names that some client cannot take (characters other than
-`A-Za-z0-9_-`, or more than 64 in all) are cleaned, cut at the right and get a hash of the original, so that they are
-stable across restarts and independent of other entries.
+Tools and prompts are exported as `<prefix>__<name>`; the prefix is the server's id if the file gives it no other. Names
+that some client cannot take (characters other than `A-Za-z0-9_-`, or more in all than the limit of the file) are
+cleaned, cut at the right and get a hash of the original, so that they are stable across restarts and independent of
+other entries.
 
-Resources and templates are exported as `<server>+<original URI>`, joined as text, so that opaque URIs and template
-expressions survive; the way back cuts at the first `+`. Two exceptions: `ui://page` becomes `ui://<server>+page`,
+Resources and templates are exported as `<prefix>+<original URI>`, joined as text, so that opaque URIs and template
+expressions survive; the way back cuts at the first `+`. Two exceptions: `ui://page` becomes `ui://<prefix>+page`,
 because hosts recognize app pages by their scheme, and `http(s)://` stays as it is, because clients may fetch it
 themselves.
+
+A view may have plain names, without a prefix; then two entries may have the same one.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
+from config import ServerSpec
+from config.model import LONGEST_NAME
 from host.protocol.links import PAGE
+from host.protocol.methods import LIST_METHODS, Kind
 
 SEPARATOR = "__"
-MAX_NAME = 64
 _HASH = 8
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
@@ -38,42 +44,113 @@ _SHORT = 256
 _short_literals = lru_cache(maxsize=1024)(_EXPRESSION.split)
 
 
-def outward_name(server: str, name: str) -> str:
-    """The outward name of a tool or prompt of `server`: at most MAX_NAME characters of `A-Za-z0-9_-`."""
-    exported = f"{server}{SEPARATOR}{name}"
-    if len(exported) <= MAX_NAME and _PLAIN.fullmatch(name):
+def outward_name(prefix: str, name: str, longest: int = LONGEST_NAME) -> str:
+    """The outward name of a tool or prompt: at most `longest` characters of `A-Za-z0-9_-`."""
+    exported = f"{prefix}{SEPARATOR}{name}"
+    if len(exported) <= longest and _PLAIN.fullmatch(name):
         return exported
+    return f"{prefix}{SEPARATOR}{_marked(prefix, name, longest - len(prefix) - len(SEPARATOR))}"
+
+
+def plain_name(prefix: str, name: str, longest: int = LONGEST_NAME) -> str:
+    """The outward name of a tool or prompt where names show no server; otherwise as `outward_name`."""
+    return name if len(name) <= longest and _PLAIN.fullmatch(name) else _marked(prefix, name, longest)
+
+
+def _marked(prefix: str, name: str, longest: int) -> str:
+    """A name that clients can take for one that they cannot, with a hash of it."""
     # A lone surrogate in a name is permitted: it must not keep other entries from being listed.
-    digest = hashlib.sha256(f"{server}\0{name}".encode(errors="surrogatepass")).digest()
+    digest = hashlib.sha256(f"{prefix}\0{name}".encode(errors="surrogatepass")).digest()
     mark = base64.b32encode(digest).decode()[:_HASH].lower()
-    room = MAX_NAME - len(server) - len(SEPARATOR) - len(mark) - 1
-    return f"{server}{SEPARATOR}{_OTHER.sub('_', name)[:room]}_{mark}"
+    return f"{_OTHER.sub('_', name)[: longest - len(mark) - 1]}_{mark}"
 
 
 def split_name(exported: str) -> tuple[str | None, str]:
-    """The server id at the beginning of an exported name, or None, and the name after it. Ids contain no `_`, so the
+    """The prefix at the beginning of an exported name, or None, and the name after it. Prefixes contain no `_`, so the
     first one ends them."""
-    server, _, rest = exported.partition(SEPARATOR)
-    return server if rest and "_" not in server else None, rest
+    prefix, _, rest = exported.partition(SEPARATOR)
+    return prefix if rest and "_" not in prefix else None, rest
 
 
-def outward_uri(server: str, uri: str) -> str:
-    """The outward form of a URI (or a URI template) of `server`."""
+def outward_uri(prefix: str, uri: str) -> str:
+    """The outward form of a URI (or a URI template)."""
     if uri.startswith(PAGE):
-        return f"{PAGE}{server}+{uri[len(PAGE) :]}"
-    if _WEB.match(uri):
+        return f"{PAGE}{prefix}+{uri[len(PAGE) :]}"
+    if is_web(uri):
         return uri
-    return f"{server}+{uri}"
+    return f"{prefix}+{uri}"
 
 
-def inward_uri(exported: str, servers: Container[str]) -> tuple[str, str] | None:
-    """The server and its own URI for an exported one; None if the text does not show them (a web URI, or not
-    exported)."""
+def split_uri(exported: str) -> tuple[str | None, str]:
+    """The text in the place of the prefix of an exported URI, and the server's own URI; None and the whole for a URI
+    that shows none, such as a web URI."""
     head, rest = ("", exported)
     if exported.startswith(PAGE):
         head, rest = PAGE, exported[len(PAGE) :]
-    server, plus, uri = rest.partition("+")
-    return (server, head + uri) if plus and server in servers else None
+    prefix, plus, uri = rest.partition("+")
+    return (prefix, head + uri) if plus else (None, exported)
+
+
+def is_web(uri: str) -> bool:
+    """Whether it is a web URI, which shows no server."""
+    return _WEB.match(uri) is not None
+
+
+class Names:
+    """The outward names of the servers of one configuration, in one view. A server that is not in it has its id as its
+    prefix.
+
+    Args:
+        plain: the names of tools and prompts show no server.
+        limit: characters of such a name; None: as the configuration says.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerSpec] = MappingProxyType({}),
+        *,
+        plain: bool = False,
+        limit: int | None = None,
+    ) -> None:
+        self.plain = plain
+        self._limits = {id: limit or spec.longest_name for id, spec in servers.items()}
+        self._prefixes = {id: spec.outward_prefix for id, spec in servers.items()}
+        self._servers = {prefix: id for id, prefix in self._prefixes.items()}
+
+    def style_of(self, server: str) -> tuple[bool, str, int]:
+        """The values that the names of the server's tools and prompts depend on."""
+        return self.plain, self._prefixes.get(server, server), self._limits.get(server, LONGEST_NAME)
+
+    def shows_servers(self, kind: Kind) -> bool:
+        """Whether each outward name of the kind shows its server, but for web URIs."""
+        return not self.plain or LIST_METHODS[kind].key != "name"
+
+    def outward_name(self, server: str, name: str) -> str:
+        """The outward name of a tool or prompt of `server`."""
+        make = plain_name if self.plain else outward_name
+        return make(self._prefixes.get(server, server), name, self._limits.get(server, LONGEST_NAME))
+
+    def outward_uri(self, server: str, uri: str) -> str:
+        """The outward form of a URI (or a URI template) of `server`."""
+        return outward_uri(self._prefixes.get(server, server), uri)
+
+    def inward_name(self, exported: str) -> tuple[str | None, str]:
+        """The server that an exported name shows, or None, and the name after its prefix."""
+        if self.plain:
+            return None, exported
+        prefix, rest = split_name(exported)
+        return self._server(prefix), rest
+
+    def inward_uri(self, exported: str, servers: Container[str]) -> tuple[str, str] | None:
+        """The server and its own URI for an exported one; None if the text shows none of these servers."""
+        prefix, uri = split_uri(exported)
+        server = self._server(prefix)
+        return (server, uri) if server is not None and server in servers else None
+
+    def _server(self, prefix: str | None) -> str | None:
+        if prefix is None or prefix in self._servers:
+            return self._servers.get(prefix or "")
+        return None if prefix in self._prefixes else prefix
 
 
 def template_matches(template: str, uri: str) -> bool:

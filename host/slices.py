@@ -1,16 +1,19 @@
 """Long work in short slices: work that grows with a server's data is done a few milliseconds at a time.
 
-The work is a generator that yields wherever it may be interrupted: None, or an object to wait for, such as the disk or
-a long function that runs in another process (`in_worker`). The generator does not wait itself, so it also runs without
-an event loop.
+The work is an async function that awaits `pause` wherever it may be interrupted. All such work of a thread together
+gets one slice in each pass of the event loop, in turns.
 """
 
 from __future__ import annotations
 
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
-from typing import Generic, TypeAlias, TypeVar, cast
+import threading
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from math import inf
+from time import perf_counter, thread_time
+from types import coroutine
+from typing import Any, TypeAlias, TypeVar
 
 import trio
 
@@ -18,109 +21,117 @@ from host.worker import run_in_worker
 
 SLICE = 0.0005
 """Seconds of work between two checkpoints."""
+LONGEST = 10
+"""Slices that work takes at once, at most. Other work that begins within them of it may be in the same pass."""
+MAX_PASSES = 20
+"""Passes that are left to others, at most, after work that took several slices at once: the process may have been
+stopped meanwhile."""
 
 S = TypeVar("S")
 T = TypeVar("T")
 
-
-class Waiting(ABC):
-    """An object that the steps wait for."""
-
-    @abstractmethod
-    async def wait(self) -> None:
-        """Wait in an event loop."""
-
-    @abstractmethod
-    def block(self) -> None:
-        """Wait without an event loop."""
-
-
-class WorkerCall(Waiting, Generic[T]):
-    """A module's function with arguments, to run in another process; without an event loop, in this one."""
-
-    def __init__(self, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.result: T | None = None
-
-    async def wait(self) -> None:
-        self.result = await run_in_worker(self.function, *self.arguments)
-
-    def block(self) -> None:
-        self.result = self.function(*self.arguments)
-
-
-Steps: TypeAlias = Generator[Waiting | None, None, T]
 Charge: TypeAlias = Callable[[float], None]
 """Takes processor seconds that were used."""
 
 
-class Slices:
-    """Runs sliced work of any number of tasks. All of it together gets one slice in each pass of the loop, in turns.
-    Work that took several slices at once is followed by as many passes without one."""
+class _Turns(threading.local):
+    """The present slice of this thread.
+
+    Attributes:
+        end: when it ends, by `perf_counter`. Until then, no work pauses.
+    """
 
     def __init__(self) -> None:
-        self._turn = trio.Lock()
+        self.end = -inf
+        self._began = -inf
+        self._queue = trio.Lock()
 
-    async def run(self, steps: Steps[T], charge: Charge | None = None) -> T:
-        """Run the work to its end and return its result. No checkpoint lies between its end and the return.
-
-        Args:
-            charge: called with the processor seconds of each slice, not counting what other processes do.
-        """
-        while True:
-            async with self._turn:
-                began, used = time.perf_counter(), time.thread_time() if charge is not None else 0.0
-                try:
-                    while (waiting := next(steps)) is None and time.perf_counter() < began + SLICE:
-                        pass
-                except StopIteration as end:
-                    done: T = end.value
-                    return done
-                finally:
-                    if charge is not None:
-                        charge(time.thread_time() - used)
-                for _ in range(int((time.perf_counter() - began) / SLICE) - 1):
+    async def take(self, now: float) -> None:
+        """Wait for a slice and begin it. Work that begins while no other is done need not wait."""
+        task = trio.lowlevel.current_task()
+        is_same = task.custom_sleep_data is self  # trio forgets it where the task waits: then this is other work
+        if is_same or self._queue.locked() or now < self._began + LONGEST * SLICE:
+            async with self._queue:  # a pass of the loop, or more
+                for _ in range(min(int((now - self._began) / SLICE), MAX_PASSES) - 1 if is_same else 0):
                     await trio.lowlevel.checkpoint()
-            if waiting is not None:
-                await waiting.wait()
+        task.custom_sleep_data, self._began = self, perf_counter()
+        self.end = self._began + SLICE
 
 
-async def complete(steps: Steps[T]) -> T:
-    """Run short work to its end in an event loop. Other tasks run only while it waits."""
+_turns = _Turns()
+
+
+async def pause() -> None:
+    """Let other tasks run if the present slice is used up. To be awaited every few microseconds of long work."""
+    now = perf_counter()
+    if now >= _turns.end:
+        await _turns.take(now)
+
+
+def run_now(work: Coroutine[Any, Any, T]) -> T:
+    """The result of short work, at once: it does not pause, and `in_worker` calls its function in this process. It must
+    wait for nothing else."""
+    former, _turns.end = _turns.end, inf
+    try:
+        work.send(None)
+    except StopIteration as end:
+        done: T = end.value
+        return done
+    finally:
+        _turns.end = former
+    work.close()
+    raise RuntimeError("work that cannot be interrupted waits for something")
+
+
+async def in_worker(function: Callable[..., T], *arguments: object) -> T:
+    """The result of the function, run in another process; see `run_in_worker`."""
+    if _turns.end == inf:
+        return function(*arguments)
+    return await run_in_worker(function, *arguments)
+
+
+async def run_within(context: Callable[[], AbstractContextManager[object]], work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work. A context is entered each time that it goes on, and left wherever it waits."""
+    return await _run_within(context, work)
+
+
+@coroutine
+def _run_within(
+    context: Callable[[], AbstractContextManager[object]], work: Coroutine[Any, Any, T]
+) -> Generator[Any, Any, T]:
+    go_on: Callable[[], Any] = partial(work.send, None)
     while True:
         try:
-            waiting = next(steps)
+            with context():
+                waits_for = go_on()
         except StopIteration as end:
             done: T = end.value
             return done
-        if waiting is not None:
-            await waiting.wait()
+        try:
+            go_on = partial(work.send, (yield waits_for))
+        except BaseException as problem:  # noqa: BLE001 - it is raised in the work
+            go_on = partial(work.throw, problem)
 
 
-def in_worker(function: Callable[..., T], *arguments: object) -> Steps[T]:
-    """The result of the function, run in another process; see `run_in_worker`."""
-    work = WorkerCall(function, arguments)
-    yield work
-    return cast("T", work.result)
+async def charged(charge: Charge | None, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work. `charge` is called with the processor seconds of each of its slices, not counting what
+    other processes do."""
+    return await (work if charge is None else _run_within(partial(_charging, charge), work))
 
 
-def map_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:
+@contextmanager
+def _charging(charge: Charge) -> Generator[None]:
+    used = thread_time()
+    try:
+        yield
+    finally:
+        charge(thread_time() - used)
+
+
+async def map_in_slices(change: Callable[[S], T], things: Iterable[S]) -> list[T]:
     """The results of `change` for each of the present items."""
     found: list[T] = []
     for thing in list(things):
-        yield None
+        await pause()
         found.append(change(thing))
     return found
-
-
-def run_inline(steps: Steps[T]) -> T:
-    """Run the work to its end without an event loop and without a pause."""
-    while True:
-        try:
-            waiting = next(steps)
-        except StopIteration as end:
-            done: T = end.value
-            return done
-        if waiting is not None:
-            waiting.block()

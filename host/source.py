@@ -4,6 +4,7 @@
     EntryRef   one entry of a source, by the server's own name.
     AspectRef  what is pinned of a source beside its entries.
     Viewer     the clients that see the same sources.
+    Endpoint   the address that a client uses, with what narrows it there.
 
 All are pure, frozen and hashable, so they key everything that is kept about entries. A further dimension of identity
 is a further field here.
@@ -40,12 +41,38 @@ class Viewer(Struct, frozen=True, cache_hash=True, gc=False):
     """The clients that see the same sources; `Catalog` has a snapshot for each."""
 
     era: Era
+    view: str = ""
+    """The name of their view; empty for none."""
+    caller: str = ""
+    """The name that rules have for them; empty for none."""
     owner: str = ""
     """Whose logins they use; empty for everybody's."""
 
 
-VIEWERS: dict[Era, Viewer] = {era: Viewer(era) for era in Era}
-"""All viewers."""
+@lru_cache(maxsize=1000)
+def viewer_of(era: Era, view: str = "", caller: str = "") -> Viewer:
+    """The viewer with everybody's logins. Each request asks for it, so the value is made once."""
+    return Viewer(era, view, caller)
+
+
+class Endpoint(Struct, frozen=True, cache_hash=True, gc=False):
+    """What a client addresses, and what it is offered there. Whatever outlives a request is bound to it: for clients at
+    another endpoint it does not exist."""
+
+    server: str | None = None
+    """The server whose own endpoint it is; None for that of all servers."""
+    view: str = ""
+    """The view in effect; empty for none."""
+    caller: str = ""
+    """The name of the client in `callers`, if a rule names it; else empty."""
+
+    def includes(self, server: str) -> bool:
+        """Whether this server answers here."""
+        return self.server is None or self.server == server
+
+
+SHARED = Endpoint()
+"""The endpoint of all servers."""
 
 
 class EntryRef(Struct, frozen=True, cache_hash=True, gc=False):

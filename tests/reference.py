@@ -13,7 +13,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from config import Check, Condition, Consent, Elicitation, KindConsent, Rule, Trust, Verdict
+from config import Check, Condition, Consent, Elicitation, KindConsent, Rule, ToolClaim, Trust, Verdict
 from tests import uri_models
 
 TABLE = """
@@ -27,6 +27,8 @@ TABLE = """
 """
 """What goes without saying for a trusted, a standard and an untrusted server."""
 
+UNTOLD = object()
+"""Of a tool whose claims do not count."""
 WEB = ("file", "ftp", "http", "https", "ws", "wss")
 LONGEST = 8192
 
@@ -47,8 +49,11 @@ class Opinion:
 # Judging
 
 
-def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object) -> Opinion:
-    """`word` is that of the kind in the file."""
+def opinion(
+    consent: Consent, trust: Trust, word: str, name: str, given: object, told: object = UNTOLD, caller: str = ""
+) -> Opinion:
+    """`word` is that of the kind in the file. `told` are the annotations of a tool, if a person approved them or trusts
+    the server; else UNTOLD, whatever they are. `caller` is its name in the file, empty if it has none there."""
     if word in ("sampling", "form"):
         configured = consent.elicitation.form if word == "form" else consent.sampling
         if configured is not None:
@@ -60,7 +65,8 @@ def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object)
     if (kind.allow or kind.ask or kind.deny) and len(name) > LONGEST:
         return Opinion("deny", said="length", shown=False)
     uris = word in ("resources", "url", "roots")
-    written = one_reading(kind, trust, word, lower_case(name) if uris else name, given, uris)
+    kind = for_caller(kind, caller)
+    written = one_reading(kind, trust, word, lower_case(name) if uris else name, given, uris, told)
     lax = lax_readings(kind, trust, word, name, given) if uris else []
     if not uris or (PLAIN_URI.fullmatch(name) and not lax):
         return written
@@ -74,6 +80,17 @@ def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object)
             if each.verdict == verdict:
                 return replace(each, exact=False)
     raise AssertionError("there is always a verdict")
+
+
+def for_caller(kind: KindConsent, caller: str) -> KindConsent:
+    """The rules that are there for this caller. A list of which none is left is still a list."""
+
+    def left(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        return tuple(rule for rule in rules if len(rule.callers) == 0 or caller in rule.callers)
+
+    return replace(
+        kind, allow=None if kind.allow is None else left(kind.allow), ask=left(kind.ask), deny=left(kind.deny)
+    )
 
 
 def lax_readings(kind: KindConsent, trust: Trust, word: str, name: str, given: object) -> list[Opinion]:
@@ -109,9 +126,16 @@ def lower_case(uri: str) -> str:
     return scheme.lower() + colon + rest
 
 
-def one_reading(kind: KindConsent, trust: Trust, word: str, text: str, given: object, uris: bool) -> Opinion:
+def one_reading(
+    kind: KindConsent, trust: Trust, word: str, text: str, given: object, uris: bool, told: object = UNTOLD
+) -> Opinion:
+    sure_enough = {"deny": ("yes", "unknown"), "ask": ("yes", "unknown"), "allow": ("yes",)}
     named = {
-        verdict: [rule for rule in rules or () if fits(rule.pattern, text, uris)]
+        verdict: [
+            rule
+            for rule in rules or ()
+            if fits(rule.pattern, text, uris) and claimed(rule, told) in sure_enough[verdict]
+        ]
         for verdict, rules in (("deny", kind.deny), ("ask", kind.ask), ("allow", kind.allow))
     }
     if kind.default is not None:
@@ -127,8 +151,7 @@ def one_reading(kind: KindConsent, trust: Trust, word: str, text: str, given: ob
     else:
         shown = rest != "deny"
     for verdict in ("deny", "ask", "allow"):
-        sure_enough = ("yes",) if verdict == "allow" else ("yes", "unknown")
-        matching = tuple(rule for rule in named[verdict] if answer(rule, given) in sure_enough)
+        matching = tuple(rule for rule in named[verdict] if answer(rule, given) in sure_enough[verdict])
         if matching:
             return Opinion(verdict, matching, shown=shown)
     return Opinion(rest, said=said, shown=shown)
@@ -143,6 +166,26 @@ def by_trust(word: str, trust: Trust) -> str:
 
 def is_conditional(rule: Rule) -> bool:
     return rule.closed or len(rule.when) > 0
+
+
+# Claims
+
+
+def claimed(rule: Rule, told: object) -> str:
+    """Whether a tool with these annotations is all that the rule wants."""
+    if not rule.claims:
+        return "yes"
+    if told is UNTOLD:
+        return "unknown"
+    said = told if isinstance(told, dict) else {}
+    reads, stays = said.get("readOnlyHint") is True, said.get("openWorldHint") is False
+    true = {
+        "read-only": reads,
+        "destructive": not reads and said.get("destructiveHint") is not False,
+        "closed-world": stays,
+        "open-world": not stays,
+    }
+    return yes(all(true[claim] for claim in rule.claims))
 
 
 # Patterns
@@ -234,14 +277,24 @@ def kind_of(value: object) -> str:
 
 def equals(wanted: Any, value: Any) -> str:
     """Whatever is not null is known not to be null; for the rest, to compare needs one type."""
-    if wanted is not None and (kind_of(wanted) != kind_of(value) or is_rounded(value)):
+    if wanted is not None and kind_of(wanted) != kind_of(value):
         return "unknown"
+    if kind_of(wanted) == kind_of(value) == "number":
+        return ordered(value, wanted, "=")
     return yes(kind_of(wanted) == kind_of(value) and wanted == value)
 
 
 def is_rounded(value: Any) -> bool:
     """Whether some readers take another number for this one, because a float cannot tell it from its neighbours."""
     return type(value) is int and abs(value) > 9007199254740992
+
+
+def ordered(value: Any, wanted: Any, signs: str) -> str:
+    """Whether the order of two numbers is one of the signs; unknown if readers take one of them for another number."""
+    if is_rounded(value):
+        return "unknown"
+    orders = {"<" if value < each else ">" if value > each else "=" for each in (wanted, float(wanted))}
+    return yes(orders.pop() in signs) if len(orders) == 1 else "unknown"
 
 
 def one_of(wanted: Any, value: Any) -> str:
@@ -259,9 +312,11 @@ def of_text(say: Callable[[str, str], bool]) -> Callable[[Any, Any], str]:
 def in_range(wanted: Any, value: Any) -> str:
     if kind_of(value) != "number" or is_rounded(value):
         return "unknown"
-    if wanted[0] is not None and value < wanted[0]:
+    low = "yes" if wanted[0] is None else ordered(value, wanted[0], ">=")
+    high = "yes" if wanted[1] is None else ordered(value, wanted[1], "<=")
+    if "no" in (low, high):
         return "no"
-    return yes(wanted[1] is None or value <= wanted[1])
+    return "unknown" if "unknown" in (low, high) else "yes"
 
 
 def short_enough(wanted: Any, value: Any) -> str:
@@ -374,13 +429,18 @@ TESTS: dict[str, Callable[[Any, Any], str]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One request. `word` is that of the kind in the file."""
+    """One request. `word` is that of the kind in the file. `annotations` are those of a tool, None if it has none;
+    `counts`: a person approved them, or trusts its server. `caller`: who calls, empty if the file has no name for it.
+    """
 
     consent: Consent
     trust: Trust
     word: str
     name: str
     given: object
+    annotations: object = None
+    counts: bool = False
+    caller: str = ""
 
 
 WORDS = ("tools", "tools", "tools", "prompts", "prompts", "resources", "resources", "sampling", "form", "url", "roots")
@@ -421,6 +481,10 @@ TEXTS = ("acme", "evil", "ACME", "acme-x", "", "1", "true", "dräft", "x acme")
 PLAIN = (0, 1, 1.0, 2, 2.5, -3, 10**20, 2**53, 2**53 + 1, -(2**60), True, False, None)
 ODD: tuple[Any, ...] = ([], [1], ["acme", 2, 3], {}, {"deep": "acme"})
 PLACES = ("/owner", "/n", "/path", "/url", "/opt/deep", "/list/0", "/list", "/a~1b", "/opt", "/m~0n")
+HINTS: tuple[Any, ...] = (True, True, True, False, False, False, None, "true", "false", 0, 1, [True], {})
+"""Values of a claim, only two of which claim anything."""
+CALLERS = ("ci", "laptop", "phone")
+"""Names of callers, the last of which no rule has."""
 TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 
 
@@ -432,7 +496,9 @@ def cases(random: Random) -> Iterator[Case]:
             word = random.choice(WORDS)
             name = a_text(random, word)
             given = some_arguments(random) if word in ("tools", "prompts") else None
-            yield Case(consent, trust, word, name, given)
+            annotations = some_annotations(random) if word == "tools" else None
+            counts = word == "tools" and random.random() < 0.7
+            yield Case(consent, trust, word, name, given, annotations, counts, random.choice(("", *CALLERS)))
 
 
 def a_consent(random: Random) -> Consent:
@@ -456,11 +522,20 @@ def some_rules(random: Random, word: str) -> tuple[Rule, ...]:
 
 def a_rule(random: Random, word: str) -> Rule:
     pattern = a_pattern(random, word)
+    claims = some_claims(random) if word == "tools" and random.random() < 0.4 else ()
+    callers = random.choice((("ci",), ("laptop",), ("ci", "laptop"))) if random.random() < 0.3 else ()
     if word not in ("tools", "prompts") or random.random() < 0.4:
-        return Rule(pattern)
+        return Rule(pattern, claims=claims, callers=callers)
     count = random.choice((0, 1, 1, 1, 2))
     when = tuple(a_condition(random) for _ in range(count))
-    return Rule(pattern, when, random.random() < 0.3)
+    return Rule(pattern, when, random.random() < 0.3, claims, callers)
+
+
+def some_claims(random: Random) -> tuple[ToolClaim, ...]:
+    """As a file may have them: none beside its contrary."""
+    effect = random.choice((None, ToolClaim.READ_ONLY, ToolClaim.READ_ONLY, ToolClaim.DESTRUCTIVE))
+    world = random.choice((None, None, ToolClaim.CLOSED_WORLD, ToolClaim.OPEN_WORLD))
+    return tuple(sorted(claim for claim in (effect, world) if claim is not None))
 
 
 def a_pattern(random: Random, word: str) -> str:
@@ -512,6 +587,14 @@ def a_check(random: Random, place: str) -> Check:
         "absent": lambda: True,
     }
     return Check(op, values[op]())
+
+
+def some_annotations(random: Random) -> object:
+    """Also such as contradict each other, and such as claim nothing."""
+    if random.random() < 0.2:
+        return random.choice((None, {}, [], "readOnlyHint", True, {"readOnlyHint": {"readOnlyHint": True}}))
+    hints = ("readOnlyHint", "destructiveHint", "openWorldHint", "idempotentHint", "title", "ReadOnlyHint")
+    return {hint: random.choice(HINTS) for hint in hints if random.random() < 0.5}
 
 
 def some_arguments(random: Random) -> object:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,13 @@ NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", SECURITY)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize(("file", "name"), NAMED, ids=[name for _, name in NAMED])
-def test_a_promise_names_a_test_that_exists(file: str, name: str) -> None:
-    assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+def test_a_promise_names_a_test_that_exists() -> None:
+    assert [f"{file}::{name}" for file, name in NAMED if name not in functions(file)] == []
+
+
+@cache
+def functions(file: str) -> set[str]:
+    return set(re.findall(r"^(?:async )?def (\w+)\(", (ROOT / file).read_text(), re.M))
 
 
 def test_there_are_promises() -> None:
@@ -47,8 +54,31 @@ def test_a_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The names under which a page's headings can be linked to, as GitHub makes them."""
     outside_code = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.+)$", outside_code, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+RUNTIME = {
+    re.split(r"[<>=]", each, maxsplit=1)[0]: each
+    for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+}
+
+
+def test_each_dependency_at_runtime_has_its_reason_and_there_are_as_many_as_is_said() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
+    listed = re.findall(r"\*\*([\w-]+)\*\* \(`([^`]+)`\)", page.partition("## For development")[0])
+    assert {name.lower(): f"{name.lower()}{bounds}" for name, bounds in listed} == RUNTIME
+    tens = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"]
+    assert f"Colonnade has {tens[len(RUNTIME) - 10]} dependencies at runtime" in page
+
+
+def test_each_dependency_at_runtime_is_imported_and_comes_not_merely_with_another() -> None:
+    sources = "".join(path.read_text() for package in ("host", "config") for path in (ROOT / package).rglob("*.py"))
+    imported = set(re.findall(r"^ *(?:import|from) (\w+)", sources, re.MULTILINE))
+    modules = packages_distributions()
+    idle = [name for name in RUNTIME if not any(name in map(str.lower, modules.get(each, ())) for each in imported)]
+    assert idle == []

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.kit.asgi import open_http_app
-from tests.kit.world import ScriptedServer, tool
+from host.addresses import Addresses
+from host.client_process import ClientProcess
+from host.downstream.relays import RelayClient, Relays, open_relay_claim
+from host.downstream.sessions import Session
+from host.downstream.stateless_stdio import StatelessStdio
+from host.relay import Options, Relay, _End, _Side
+from host.relay_start import FirstAnswers
+from host.source import Endpoint
+from host.storage.directory import open_state
+from host.version import VERSION
+from host.wire.descent import Trail
+from tests.kit.asgi import open_http_app, open_stateless
+from tests.kit.world import ScriptedServer, open_world, tool
 
 ROOT = Path(__file__).parent.parent
 HOST = ROOT / "host"
@@ -29,6 +43,11 @@ NOT_ENTERED = {
     # of real sockets and processes
     "ClientConnection._answer",
     "StdioLink.send",
+    "main",
+    "run",
+    "start_host",
+    "_serve_relays",
+    "serve_relays",
     # of persons and limits
     "ConfirmationQueue.confirm",
 }
@@ -129,6 +148,60 @@ async def test_a_change_of_a_list_walks_as_written() -> None:
             await server.notifies("notifications/tools/list_changed")
             await standing.wait_messages(1)
         check("A change of a list", order)
+
+
+async def test_the_start_of_a_desktop_host_walks_as_written(tmp_path: Path) -> None:
+    state, source = open_state(tmp_path / "state"), tmp_path / "colonnade.yaml"
+    has_answered, token = trio.Event(), trio.lowlevel.current_trio_token()
+    client_input, to_relay = os.pipe()
+    from_relay, client_output = os.pipe()
+    starting, started = os.pipe()
+    profiler = None
+
+    class Answers(FirstAnswers):
+        def answer(self, message: dict[str, Any], opened: dict[str, Any] | None) -> str | None:
+            found = super().answer(message, opened)
+            trio.from_thread.run_sync(has_answered.set, trio_token=token)
+            return found
+
+    def run_relay() -> None:
+        hello = json.dumps({"colonnade": VERSION, "config": str(source)}).encode() + b"\n"
+        options = Options(str(source), str(state.path), "")
+        side = _Side(client_input, client_output)
+        relay = Relay(options, hello, side, lambda: starting, lambda: Answers(options.state, options.file))
+        sys.setprofile(profiler)
+        try:
+            relay.run()
+        except _End:
+            relay._drop_host()
+        finally:
+            sys.setprofile(None)
+
+    async with open_world(ScriptedServer("a")) as world, open_stateless(world) as stateless:
+
+        @asynccontextmanager
+        async def open_client(name: str, endpoint: Endpoint, process: ClientProcess) -> AsyncIterator[RelayClient]:
+            session = Session(name, endpoint, world.router, world.journal, memory=world.memory, process=process)
+            yield RelayClient(session, StatelessStdio(world.router, stateless, session, trio.Event()))
+
+        relays = Relays(source, state.hosts, Trail(source, {}), open_client, Addresses().own, lambda peer, why: None)
+        with trio.fail_after(20), entered() as order:
+            profiler = sys.getprofile()
+            async with trio.open_nursery() as host:
+                async with trio.open_nursery() as client:
+                    client.start_soon(trio.to_thread.run_sync, run_relay)
+                    os.write(to_relay, json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode() + b"\n")
+                    await has_answered.wait()
+                    with open_relay_claim(state, source) as claim:
+                        assert claim is not None
+                        await host.start(relays.serve, claim)
+                        os.close(started)
+                        assert json.loads(await trio.to_thread.run_sync(os.read, from_relay, 4096))["id"] == 1
+                    os.close(to_relay)
+                host.cancel_scope.cancel()
+        for each in (client_input, client_output, from_relay):
+            os.close(each)
+        check("A desktop host's start", order)
 
 
 def test_the_table_of_additions_names_what_exists() -> None:

@@ -49,6 +49,27 @@ def insert(file: Path, text: str, path: ValuePath, value: Mapping[str, object]) 
     return insertion
 
 
+def append(file: Path, text: str, path: ValuePath, value: Mapping[str, object], lines: str) -> str:
+    """The text with a value as the last one of the map above it, so that the others keep their order. `lines` are the
+    value with its key as YAML has it, perhaps with comments.
+
+    Raises:
+        CannotEdit: the text cannot be parsed, or leaves no place for the value.
+    """
+    syntax = _syntax(file, text)
+    before = _values(syntax, text)
+    _refuse_present(before, path)
+    if syntax is yaml_spans:
+        made = yaml_spans.append(text, path, lines, line_end(text)).text
+        value = get(_values(syntax, made), path)
+    elif syntax is json_spans:
+        made = json_spans.append(text, path, value, line_end(text)).text
+    else:
+        made = syntax.insert(text, path, value, line_end(text)).text  # a table of TOML goes to the end
+    _check(syntax, made, _with(before, path, value))
+    return made
+
+
 def cut(file: Path, text: str, path: ValuePath) -> Cut:
     """Take the value at a path out.
 
@@ -171,6 +192,7 @@ __all__ = [
     "Cut",
     "Insertion",
     "ValuePath",
+    "append",
     "cut",
     "get",
     "has",

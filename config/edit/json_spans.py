@@ -46,6 +46,11 @@ def insert(text: str, path: ValuePath, value: Mapping[str, object], newline: str
     return _Text(text, newline).insert(path, value)
 
 
+def append(text: str, path: ValuePath, value: Mapping[str, object], newline: str) -> Insertion:
+    """Put a value in as the last member of the map above it."""
+    return _Text(text, newline).append(path, value)
+
+
 def cut(text: str, path: ValuePath) -> Cut:
     """Take a member out, and the comma that it leaves; comments beside it stay."""
     return _Text(text, "\n").cut(path)
@@ -73,6 +78,30 @@ class _Text:
         if self.marked[start] != "{":
             return self._with_map(start).insert(path, value)
         return self._put(start, rest[0], lambda indent: self._nested(rest, value, indent))
+
+    def append(self, path: ValuePath, value: Mapping[str, object]) -> Insertion:
+        if self.is_blank:
+            return self.insert(path, value)
+        start, rest = self._deepest(path)
+        found = self._members(start) if self.marked[start] == "{" else {}
+        if len(rest) != 1 or not found:
+            return self.insert(path, value)
+        last = list(found.values())[-1]
+        comma = self._skip(last.end)
+        has_comma = self.marked[comma] == ","
+        end = comma + 1 if has_comma else last.end
+        key = json.dumps(rest[0], ensure_ascii=False) + ": "
+        line = line_start(self.marked, last.key_start)
+        stop = self._line_break(end, self._skip(end))
+        if stop is None or self.marked[line : last.key_start].strip(_BLANK):
+            piece = f"{'' if has_comma else ','} {key}{self._nested(rest, value, None)}{',' if has_comma else ''}"
+            return inserted(self.text, end, piece)
+        # The comma goes to the member above, before a comment that stands beside it.
+        indent = indentation(self.text, last.key_start)
+        beside = self.text[end:stop]
+        member = f"{self.newline}{indent}{key}{self._nested(rest, value, indent)}{',' if has_comma else ''}"
+        text = f"{self.text[:end]}{'' if has_comma else ','}{beside}{member}{self.text[stop:]}"
+        return Insertion(text, end, text[end : len(text) - len(self.text) + stop])
 
     def paste(self, path: ValuePath, piece: str) -> Insertion:
         if self.is_blank:

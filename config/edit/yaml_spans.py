@@ -17,6 +17,8 @@ from config.edit.spans import CannotEdit, Cut, Insertion, ValuePath, indentation
 from config.problems import clip
 
 _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)")
+_COMMENT_LINE = re.compile(r"([ \t]*)(#[^\n]*)?(?:\r?\n|\Z)")
+_BLANK_ABOVE = re.compile(r"\n[ \t]*\r?\n(?:[ \t]*#.*\n)*\Z")
 _ALIAS = re.compile(r"\s*:\s*\*[^\s,\]}]+")
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -98,6 +100,35 @@ def paste(text: str, path: ValuePath, piece: str, newline: str) -> Insertion:
     return inserted(text, line.end(), newline + block.removesuffix(newline))
 
 
+def append(text: str, path: ValuePath, piece: str, newline: str) -> Insertion:
+    """Put an entry in as the last one of the map above it, below the comments that end that map. Between blank lines it
+    gets one of its own."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    found = _find(root, path[:1])
+    if found is None or not isinstance(found.value, yaml.MappingNode) or not found.value.value:
+        return paste(text, path, piece, newline)
+    last = _Entry(found.value, *found.value.value[-1])
+    end = _end(text, last)
+    if found.value.flow_style:
+        return inserted(text, end, ", " + json.dumps(yaml.load(piece, _Loader), ensure_ascii=False)[1:-1])
+    column = found.value.start_mark.column
+    rest = _REST_OF_LINE.match(text, end) if text[end - 1] != "\n" else None
+    at = end if rest is None else rest.end()
+    if rest is None and text[end - 1] != "\n":
+        raise CannotEdit("its last entry has something beside it")
+    below = at
+    while (line := _COMMENT_LINE.match(text, below)) is not None and line.end() > below:
+        below = line.end()
+        if line[2] and len(line[1]) >= column:
+            at = below
+    assert last.key is not None
+    above = text[: line_start(text, last.key.start_mark.index)]
+    if _BLANK_ABOVE.search(above) and (at == len(text) or text[at] in "\r\n") and piece[0] != "\n":
+        piece = "\n" + piece
+    block = _indented(piece, " " * column).replace("\n", newline)
+    return inserted(text, at, block if text[at - 1] == "\n" else newline + block.removesuffix(newline))
+
+
 def cut(text: str, path: ValuePath) -> Cut:
     """Take an entry out."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -118,6 +149,8 @@ def cut(text: str, path: ValuePath) -> Cut:
     indent = indentation(text, start)
     lines = text[first:last].replace("\r\n", "\n").rstrip("\n").split("\n")
     piece = "".join(f"{_dedented(line, indent)}\n" for line in lines)
+    if text[:first].endswith(("\n\n", "\n\r\n")) and (last == len(text) or text[last] in "\r\n"):
+        first = line_start(text, first - 1)  # of two blank lines, one is left
     rest = text[:first] + text[last:]
     if len(entry.parent.value) == 1:
         # A key without a value would be null.

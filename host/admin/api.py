@@ -39,18 +39,23 @@ from host.admin.schema import (
     AdminState,
     ApiError,
     ApiVersions,
+    CallerView,
+    ClientList,
     ConsoleLink,
+    DefinitionList,
     Done,
     HostInfo,
     HostStatus,
     LoginProposal,
     MalformedRequest,
     ServerLog,
+    StateApi,
     StateSections,
-    carry_out,
+    read_request,
 )
 from host.errors import INTERNAL_ERROR_MESSAGE
 from host.policy.rows import Explanation
+from host.slices import run_within
 from host.version import VERSION
 from host.wire.asgi import (
     BODY_TIMEOUT,
@@ -128,6 +133,7 @@ ROUTES = (
     Route("GET", API_PATH, "The versions of the admin API", [ApiVersions]),
     Route("GET", f"{PREFIX}host", "Which host this is", [HostInfo]),
     Route("GET", f"{PREFIX}status", "The health of the host", [HostStatus]),
+    Route("GET", f"{PREFIX}clients", "The clients that are connected", [ClientList]),
     Route("GET", f"{PREFIX}state", "Everything there is to see", [AdminState]),
     *(Route("GET", f"{PREFIX}state/{name}", f"Of all there is to see: {name}", [StateSections]) for name in SECTIONS),
     Route(
@@ -144,10 +150,12 @@ ROUTES = (
         for path, summary, result in (
             ("confirmations/answer", "Answer a confirmation", Done),
             ("confirmations/deny-all", "Deny all confirmations of a server that were shown", Done),
+            ("definitions/list", "All definitions that a server offers, and its rules", DefinitionList),
             ("definitions/decide", "Approve, reject or revoke a definition", Done),
             ("definitions/decide-all", "Approve or reject all definitions of a server that were shown", Done),
             ("grants/revoke", "Revoke a grant", Done),
             ("explain", "Explain what would become of a call", Explanation),
+            ("callers/view", "What a caller sees in a view", CallerView),
             ("servers/log", "The last lines of a server's standard error", ServerLog),
             ("servers/control", "Restart, enable or disable a server", Done),
             ("configuration/reload", "Read the configuration file again", Done),
@@ -231,9 +239,10 @@ class AdminApp:
         self._views: dict[str, Callable[[], Awaitable[object]]] = {
             API_PATH: self._versions,
             f"{PREFIX}host": self._host_info,
-            f"{PREFIX}status": api.status,
-            f"{PREFIX}state": api.state,
-            **{f"{PREFIX}state/{name}": partial(api.sections, [name]) for name in SECTIONS},
+            f"{PREFIX}status": api.reader.status,
+            f"{PREFIX}clients": self._clients,
+            f"{PREFIX}state": api.reader.state,
+            **{f"{PREFIX}state/{name}": partial(api.reader.sections, [name]) for name in SECTIONS},
             f"{PREFIX}console-links": self._console_link,
         }
 
@@ -283,13 +292,15 @@ class AdminApp:
         return {"colonnade": VERSION, "versions": [API_VERSION]}
 
     async def _host_info(self) -> HostInfo:
-        return self._api.host_info()
+        return self._api.reader.host_info()
+
+    async def _clients(self) -> ClientList:
+        return self._api.reader.connected_clients()
 
     async def _console_link(self) -> ConsoleLink:
         return {"link": self._api.console_url()}
 
     async def _carry_out(self, path: str, caller: AdminCaller, receive: Receive) -> object:
-        assert path in REQUESTS
         try:
             data = await read_body(receive, MAX_REQUEST)
         except BodyTooLarge:
@@ -297,10 +308,8 @@ class AdminApp:
         except BodyTooSlow:
             raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT:.0f} s") from None
         caller.check()
-        steps = carry_out(self._api, path, data, caller.channel)
-        if caller.peer is not None:
-            steps = self._api.attributed_to(caller.peer, steps)
-        return await self._api.run_steps(steps)
+        work = read_request(REQUESTS, path, data).carry_out(self._api, caller.channel)
+        return await (work if caller.peer is None else run_within(partial(self._api.attributing, caller.peer), work))
 
     async def _stream(self, caller: AdminCaller, receive: Receive, send: Send) -> None:
         await start_response(send, 200, _NDJSON_HEADERS)
@@ -313,7 +322,7 @@ class AdminApp:
         await send_body(send, b"", more=False)
 
     async def _send_changes(self, caller: AdminCaller, send: Send) -> None:
-        feed = StateFeed(self._api)
+        feed = StateFeed(self._api.reader)
         while True:
             line = b""  # a sign of life
             with trio.move_on_after(HEARTBEAT_INTERVAL):
@@ -325,22 +334,22 @@ class AdminApp:
 class StateFeed:
     """The state for one reader: everything first, then the sections that changed."""
 
-    def __init__(self, api: AdminApi) -> None:
-        self._api = api
+    def __init__(self, reader: StateApi) -> None:
+        self._reader = reader
         self._seen: dict[str, int] | None = None
 
     async def next(self) -> AdminState | StateSections:
         """Wait for a change. What changes while nobody waits is in the next result; cancelled, nothing is lost."""
         if self._seen is None:
             await trio.lowlevel.checkpoint()
-            seen = dict(self._api.versions())  # as before the state: what changes meanwhile is sent once more
-            full_state = await self._api.state()
+            seen = dict(self._reader.versions())  # as before the state: what changes meanwhile is sent once more
+            full_state = await self._reader.state()
             self._seen = seen
             return full_state
         await trio.sleep(COALESCE_DELAY)
-        versions = dict(await self._api.wait_changed(self._seen))
+        versions = dict(await self._reader.wait_changed(self._seen))
         changed = [section for section in SECTIONS if versions[section] != self._seen.get(section)]
-        sections = await self._api.sections(changed)
+        sections = await self._reader.sections(changed)
         self._seen = versions
         return sections
 

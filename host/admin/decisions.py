@@ -3,29 +3,29 @@ state where none runs. Each gives one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import msgspec
 
 from config import Channel, Trust
 from config.problems import did_you_mean
-from host.admin.schema import AdminError, Done, LoginProposal, ServerLog
+from host.addresses import suffix_of
+from host.admin.schema import AdminError, DefinitionList, Done
 from host.errors import ColonnadeError
 from host.jsonrpc.raw import encode
-from host.policy.explain import explain
+from host.policy.explain import LONGEST_KEPT, definition_as_data, explain, rules_as_data
 from host.policy.gate import Gate
-from host.policy.pins import StaleDecision
-from host.policy.rows import Explanation
+from host.policy.pins import HeldItem, ListedItem, StaleDecision
+from host.policy.rows import DefinitionRow, Explanation
 from host.protocol.methods import Kind
 from host.sanitize import visible
-from host.slices import Steps
+from host.slices import pause
+from host.source import Endpoint
 from host.storage.store import StateError
 from host.subject import Item
 from host.wire.descent import PeerProcess
-
-T = TypeVar("T")
 
 _OUTCOMES = {
     "approve": "approved",
@@ -34,8 +34,9 @@ _OUTCOMES = {
 }
 
 
+MAX_LIST_TEXT = 4 * 1024 * 1024
+"""Bytes of the definitions of one server that are shown at once."""
 _ALIKE = "several names look like this one: rename them, or deny them by a rule"
-NO_HOST = "no host of this configuration runs (colonnade serve)"
 
 
 class PolicyAdmin:
@@ -44,9 +45,9 @@ class PolicyAdmin:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
-    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
-        """These steps, which carry out a request of this process. The audit records the process with each decision."""
-        return self._gate.decision_log.attributed_to(peer.audit_fields(), steps)
+    def attributing(self, peer: PeerProcess) -> AbstractContextManager[None]:
+        """For the block, which must not wait, the audit records this process with each decision."""
+        return self._gate.decision_log.attributing(peer.audit_fields())
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int = 0) -> None:
         """Record that a process that may not decide tried to."""
@@ -55,19 +56,7 @@ class PolicyAdmin:
     def mark_changed(self, *sections: str) -> None:
         """These sections of the state have changed."""
 
-    def answer(
-        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Steps[Done]:
-        """Always raises: where no host runs, no confirmation waits."""
-        yield None
-        raise AdminError("no host of this configuration runs, so no confirmation is pending")
-
-    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
-        """Always raises: no host runs."""
-        yield None
-        raise AdminError(NO_HOST)
-
-    def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Steps[Done]:
+    async def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Done:
         """Approve, reject or revoke a definition, which must be the one that was shown. `item`: as people see it, with
         its name made visible."""
         decide = {
@@ -84,55 +73,114 @@ class PolicyAdmin:
         matches = {each for each in known if msgspec.structs.replace(each, name=visible(each.name)) == item}
         if len(matches) > 1:
             raise AdminError(_ALIKE)
-        with _as_admin_errors():
-            yield from decide(next(iter(matches), item), fingerprint, channel.value)
+        with as_admin_errors():
+            await decide(next(iter(matches), item), fingerprint, channel.value)
         self.mark_changed("held", "catalog", "servers")
         return {"done": f"The {item.kind} {item.name} of {item.server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
-        """Decide about all definitions of one server that were shown; see `decide`."""
+    async def definitions(self, server: str, caller: str = "") -> DefinitionList:
+        """All definitions that the server offers, and its rules; the texts until MAX_LIST_TEXT is reached."""
+        self._check_caller(caller)
+        rows: list[DefinitionRow] = []
+        left = MAX_LIST_TEXT
+        listed = await self._gate.definitions.listed(server)
+        for each in listed:
+            await pause()
+            self._check_server(server)  # a reload may have removed it in a pause
+            left -= min(len(each.offered), LONGEST_KEPT)
+            rows.append(definition_as_data(self._gate, each, caller, whole=left >= 0))
+        self._check_server(server)
+        spec = self._gate.policies.spec(server)
+        sandbox = "" if spec is None else spec.describe_sandbox()
+        return {"definitions": rows, "rules": rules_as_data(self._gate, server), "sandbox": sandbox}
+
+    def _check_server(self, server: str) -> None:
+        """Raises AdminError if the configuration does not have the server."""
+        if not self._gate.policies.has_server(server):
+            remedy = did_you_mean(server, self._gate.policies.servers()) or "colonnade check shows its servers"
+            raise AdminError(f"there is no server {visible(server)!r} in the configuration; {remedy}")
+
+    def _check_caller(self, caller: str) -> None:
+        """Raises AdminError if the configuration does not have the caller; without a name, it is none of them."""
+        if caller and caller not in (callers := self._gate.policies.callers):
+            known = f"it has {', '.join(callers) or 'none'}"
+            remedy = did_you_mean(caller, callers) or known
+            raise AdminError(f"there is no caller {visible(caller)!r} under callers in the configuration; {remedy}")
+
+    async def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done:
+        """Decide about all definitions of one server that were shown; see `decide`. Those that were approved without a
+        person can be approved too, so that their claims count."""
+        self._check_server(server)
         wanted = set(fingerprints)
-        chosen = [
-            held for held in self._gate.definitions.held() if held.item.server == server and held.fingerprint in wanted
-        ]
+        offered: Sequence[HeldItem | ListedItem]
+        if decision == "approve":
+            listed = await self._gate.definitions.listed(server)
+            offered = [each for each in listed if not each.is_vouched]
+        else:
+            offered = await self._gate.definitions.held()
+        chosen = [each for each in offered if each.item.server == server and each.fingerprint in wanted]
         if not chosen:
-            raise AdminError("none of these is held back any more: look again")
+            raise AdminError("none of these is offered any more as it was shown: look again")
         problems = [held for held in chosen if held.problem] if decision == "approve" else []
         if problems:
             first = problems[0]
             raise AdminError(f"none was approved: {first.item.kind} {visible(first.item.name)}: {first.problem}")
         if decision == "approve":
             items = [(held.item, held.fingerprint) for held in chosen]
-            with _as_admin_errors():
-                yield from self._gate.definitions.approve_all(server, items, channel.value)
+            with as_admin_errors():
+                await self._gate.definitions.approve_all(server, items, channel.value)
         else:
             for held in chosen:
                 shown = msgspec.structs.replace(held.item, name=visible(held.item.name))
-                yield from self.decide(shown, held.fingerprint, decision, channel)
+                await self.decide(shown, held.fingerprint, decision, channel)
         self.mark_changed("held", "catalog", "servers")
         count = len(chosen)
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
 
-    def revoke(self, grant: str, channel: Channel) -> Steps[Done]:
+    async def revoke(self, grant: str, channel: Channel) -> Done:
         """Revoke a grant."""
-        with _as_admin_errors():
-            revoked = yield from self._gate.authorizer.revoke_grant(grant, channel.value)
+        with as_admin_errors():
+            revoked = await self._gate.authorizer.revoke_grant(grant, channel.value)
         if not revoked:
             raise AdminError("there is no such grant (any more)")
         self.mark_changed("grants")
         return {"done": "The grant is revoked."}
 
-    def explain(self, item: Item, arguments: dict[str, Any] | None) -> Steps[Explanation]:
+    async def explain(
+        self, item: Item, arguments: dict[str, Any] | None, caller: str | None = None, view: str = ""
+    ) -> Explanation:
         """See `host.policy.explain`. `item`: as people see it, with its name made visible."""
-        yield None
         server, kind = item.server, item.kind
-        if not self._gate.policies.has_server(server):
-            remedy = did_you_mean(server, self._gate.policies.servers()) or "colonnade check shows its servers"
-            raise AdminError(f"there is no server {visible(server)!r} in the configuration; {remedy}")
+        self._check_server(server)
+        endpoint = self.endpoint_of(caller, view)
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
         ref = self._gate.definitions.ref_of(self._offered(item))
-        return explain(self._gate, ref, None if arguments is None else encode(arguments))
+        raw_arguments = None if arguments is None else encode(arguments)
+        return explain(self._gate, ref, raw_arguments, caller or "", endpoint.view)
+
+    def endpoint_of(self, caller: str | None, view: str) -> Endpoint:
+        """Where a caller comes in; see `ExplainRequest`.
+
+        Raises:
+            AdminError: there is no such caller, or view, or the caller does not reach it.
+        """
+        self._check_caller(caller or "")
+        addresses, policies = self._gate.policies.views.addresses, self._gate.policies
+        if caller is None:
+            endpoint = addresses.own(view)
+        else:
+            token = policies.callers[caller].token if caller else None
+            endpoint = addresses.at(token, suffix_of(view))
+        if endpoint is None:
+            names = [each.name for each in policies.views if each.name]
+            if view in names:
+                reached = [each for each in addresses.reached(caller or "") if each]
+                whom = f"the caller {caller}" if caller else "a caller without a name"
+                raise AdminError(f"{whom} does not reach the view {view}; it reaches {', '.join(reached) or 'none'}")
+            remedy = did_you_mean(view, names) or f"it has {', '.join(names) or 'none'}"
+            raise AdminError(f"there is no view {visible(view)!r} under views in the configuration; {remedy}")
+        return endpoint
 
     def _offered(self, item: Item) -> Item:
         """The entry with its own name. The page knows names made visible only.
@@ -154,29 +202,10 @@ class PolicyAdmin:
         remedy = did_you_mean(name, names[kind]) or "colonnade list shows its entries"
         raise AdminError(f"{item.server} has no {kind.value} {visible(name)[:200]!r}; {visible(remedy)}")
 
-    def control(self, server: str, action: str) -> Steps[Done]:
-        """Always raises: no host runs."""
-        yield None
-        raise AdminError(NO_HOST)
-
-    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
-        """Always raises: no host runs."""
-        yield None
-        raise AdminError(NO_HOST)
-
-    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
-        """Always raises: no host runs."""
-        yield None
-        raise AdminError(NO_HOST)
-
-    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
-        """Always raises: no host runs."""
-        yield None
-        raise AdminError(NO_HOST)
-
 
 @contextmanager
-def _as_admin_errors() -> Iterator[None]:
+def as_admin_errors() -> Iterator[None]:
+    """For the block, what the policy refuses is an AdminError."""
     try:
         yield
     except StaleDecision as problem:

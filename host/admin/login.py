@@ -65,28 +65,33 @@ class ConsoleSessions:
         self._sessions: dict[str, ConsoleSession] = {}
         self._failed_tries: deque[float] = deque(maxlen=MAX_FAILED_TRIES)
 
-    def new_code(self) -> str:
-        """A new code: 256 bits, good once, for CODE_LIFETIME."""
+    def new_code(self, life: float = CODE_LIFETIME) -> str:
+        """A new code: 256 bits, good once, for `life` seconds."""
         code = secrets.token_urlsafe(32)
         while len(self._codes) >= MAX_CODES:
             del self._codes[next(iter(self._codes))]
-        self._codes[_digest(code)] = self._clock() + CODE_LIFETIME
+        self._codes[_digest(code)] = self._clock() + life
         return code
 
-    def open(self, code: str) -> OpenedSession | None:
-        """A new session for a code, which is spent; None if it is not known (any more).
+    def spend(self, code: str) -> bool:
+        """Use up a code; False if it is not known (any more).
 
         Raises:
             TooManyTries: it is not known, and too many were not.
         """
         now = self._clock()
-        if not self._spend_code(_digest(code), now):
-            # Wrong codes do not lock out the holder of a link: a code cannot be guessed, however many are tried.
-            rate_limited = len(self._failed_tries) == MAX_FAILED_TRIES and now - self._failed_tries[0] < 60
-            self._failed_tries.append(now)
-            if rate_limited:
-                raise TooManyTries
-            return None
+        if self._spend_code(_digest(code), now):
+            return True
+        # Wrong codes do not lock out the holder of a link: a code cannot be guessed, however many are tried.
+        rate_limited = len(self._failed_tries) == MAX_FAILED_TRIES and now - self._failed_tries[0] < 60
+        self._failed_tries.append(now)
+        if rate_limited:
+            raise TooManyTries
+        return False
+
+    def open(self) -> OpenedSession:
+        """A new session, for a code that was spent."""
+        now = self._clock()
         cookie, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         session = ConsoleSession(secrets.token_hex(8), _digest(cookie), _digest(secret), now)
         self._sweep(now)

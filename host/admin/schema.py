@@ -10,23 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, Protocol, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from config import Channel, Config
+from host.client_process import ClientRow, ProgramRow
 from host.journal import ConfigReloaded
 from host.jsonrpc.raw import DECODE_ERRORS
-from host.policy.rows import ChangeRow, Explanation, GrantRow, HeldRow
-from host.slices import Steps
+from host.policy.rows import (
+    ArgumentText,
+    ChangeRow,
+    DefinitionRow,
+    Explanation,
+    GrantRow,
+    HeldRow,
+    OutlinePiece,
+    RuleRow,
+)
 from host.subject import Item
 from host.wire.descent import PeerProcess
 
 MAX_GRANT_SECONDS = 31 * 24 * 3600
 """Seconds that an answer "for a time" may hold; "always" is another answer."""
 
-T = TypeVar("T")
+NO_HOST = "no host of this configuration runs (colonnade serve)"
+Api = TypeVar("Api", contravariant=True)
 
 
 class AdminError(Exception):
@@ -49,7 +59,8 @@ class ApiVersions(TypedDict):
 
 class HostInfo(TypedDict):
     """Which host this is: its version, the path of its configuration file, and its process id. `stdio`: it serves one
-    client on its standard input and output; `endpoint` is the URL of its endpoint, empty over stdio."""
+    client on its standard input and output. `endpoint` is the URL of its endpoint, empty over stdio, and if a relay has
+    started the host, which then runs in the background and serves relays alone."""
 
     colonnade: str
     config: str
@@ -58,7 +69,7 @@ class HostInfo(TypedDict):
     endpoint: str
 
 
-ServerState = Literal["starting", "ready", "stopped", "failed", "held", "disabled", "needs login"]
+ServerState = Literal["starting", "ready", "stopped", "failed", "held", "disabled", "needs login", "needs folder"]
 
 
 class EntryCounts(TypedDict):
@@ -73,9 +84,10 @@ class EntryCounts(TypedDict):
 class ServerStatus(TypedDict):
     """A server and its state, for everybody who may use the endpoint. `since` and `next_attempt_in` are seconds;
     `session` says how handshake clients are served by a stateless server, while they need a session; `says` is the name
-    that the server gives itself; `dropped` are messages that were dropped, by reason."""
+    that the server gives itself; `dropped` are messages that were dropped, by reason. Names begin with `prefix`."""
 
     id: str
+    prefix: str
     title: str | None
     transport: Literal["stdio", "http", "sse"]
     state: ServerState
@@ -96,9 +108,11 @@ class ServerStatus(TypedDict):
 
 class ServerRow(ServerStatus):
     """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
-    is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `left_out` are
+    is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `uncounted`
+    is the number of tools whose claims do not count, though a rule wants some; `left_out` are
     definitions that clients could not read; `list_problems` are sentences about lists that could not be read, or have
-    something wrong. `login_failed`: why the last login that was begun at this host came to
+    something wrong. `sandbox`: what its program is given, and what holds it in that, if it was started; empty if it is
+    not confined. `login_failed`: why the last login that was begun at this host came to
     nothing, until another one is begun; empty if it did not."""
 
     trust: str
@@ -109,9 +123,11 @@ class ServerRow(ServerStatus):
     in_flight: int
     held: int
     unmatched: list[str]
+    uncounted: int
     left_out: list[str]
     list_problems: list[str]
     warnings: list[str]
+    sandbox: str
     login_failed: str
 
 
@@ -135,8 +151,13 @@ class EntryRow(TypedDict):
 class ConfirmationRow(TypedDict):
     """A call, or a server request, that a person has to confirm. `asked` and `until`, when it is refused or forgotten,
     are Unix time; `waiting` is the number of equal calls that wait; `why` it was refused, if it was. `others` are the
-    members that are sent beside the arguments, if there are any. `description`, `definition` and `claims` are words
-    of the server. `whole_session`: the entry can be allowed with any arguments for the session, as one step."""
+    members that are sent beside the arguments, if there are any. `process` is the program that the caller is; null if
+    that is not known. `says` is the name that the client gives itself, which nothing checks. `through` is the search
+    tool that the call came through, if it did. `origin` is the key of `defaults` that the rule is from, if it is.
+    `description`, `definition` and `claims` are words of the server.
+    `outline` has the arguments with marks in the place of longer texts, which are `texts`; both are empty if there are
+    none. `whole_session`: the entry can be allowed with any arguments for the session, as one step; `whole_time`: for a
+    time, since the caller has a token and no session."""
 
     id: str
     state: Literal["waiting", "refused"]
@@ -146,19 +167,50 @@ class ConfirmationRow(TypedDict):
     name: str
     summary: str
     arguments: str
+    outline: list[OutlinePiece]
+    texts: list[ArgumentText]
     others: str
     caller: str
+    process: ProgramRow | None
+    says: str
+    through: str
     session: bool
     rule: str
+    origin: str
     asked: float
     until: float
     waiting: int
     why: str
     answers: list[str]
     whole_session: bool
+    whole_time: bool
     claims: list[str]
     description: str
     definition: str
+
+
+class LeftOutRow(TypedDict):
+    """An entry that a view has and its clients do not get, and why."""
+
+    server: str
+    kind: str
+    name: str
+    why: str
+
+
+class ViewRow(TypedDict):
+    """A view as a client in it gets it that no rule names; `name` is empty for that of everything. `callers` are those
+    that it names; `is_default`: it is for all that no view names. `entries` counts what is listed, and `tokens` is
+    an estimate of what these definitions cost a model."""
+
+    name: str
+    callers: list[str]
+    is_default: bool
+    search: str
+    servers: list[str]
+    entries: EntryCounts
+    tokens: int
+    left_out: list[LeftOutRow]
 
 
 class ActivityRow(TypedDict):
@@ -176,6 +228,7 @@ class StateSections(TypedDict, total=False):
 
     servers: list[ServerRow]
     catalog: list[EntryRow]
+    views: list[ViewRow]
     confirmations: list[ConfirmationRow]
     held: list[HeldRow]
     grants: list[GrantRow]
@@ -190,6 +243,7 @@ class AdminState(HostInfo):
 
     servers: list[ServerRow]
     catalog: list[EntryRow]
+    views: list[ViewRow]
     confirmations: list[ConfirmationRow]
     held: list[HeldRow]
     grants: list[GrantRow]
@@ -212,15 +266,26 @@ class ProcessUsage(TypedDict):
 
 class HostStatus(HostInfo):
     """The health of a host. `uptime` is in seconds; `confirmations` counts those that wait, `held` the definitions;
-    `waiting_changes` are those of the configuration file that permit more and wait for a person."""
+    `waiting_changes` are those of the configuration file that permit more and wait for a person. `clients` counts those
+    that are connected. `ends_after`: seconds for which a host in the background stays without a client, and `ends_in`:
+    seconds until it ends if none comes; null where it does not end by itself, the latter also while it is used."""
 
     uptime: float
+    clients: int
+    ends_after: float | None
+    ends_in: float | None
     process: ProcessUsage
     servers: list[ServerRow]
     confirmations: int
     held: int
     waiting_changes: list[str]
     problems: list[str]
+
+
+class ClientList(TypedDict):
+    """The clients that are connected, in the order in which they came."""
+
+    clients: list[ClientRow]
 
 
 class Done(TypedDict):
@@ -262,10 +327,50 @@ class LogLine(TypedDict):
     stream: Literal["stderr", "stdout"]
 
 
+class DefinitionList(TypedDict):
+    """All definitions that a server offers, also approved ones, and the rules about them. `sandbox`: what its program
+    is given; empty if it is not confined."""
+
+    definitions: list[DefinitionRow]
+    rules: list[RuleRow]
+    sandbox: str
+
+
 class ServerLog(TypedDict):
     """The last lines of a server's standard error, oldest first."""
 
     lines: list[LogLine]
+
+
+class SeenRow(TypedDict):
+    """An entry as a caller sees it under its `outward` name. `verdict` is what becomes of a call without arguments,
+    `tokens` an estimate of what its definition costs a model."""
+
+    server: str
+    kind: str
+    name: str
+    outward: str
+    title: str
+    description: str
+    verdict: str
+    tokens: int
+
+
+class CallerView(TypedDict):
+    """What a caller sees at the path `address` of the endpoint, or over stdio (then it is empty), in the `view` that is
+    in effect for it there, empty for that of everything. `callers` are all that the file names. With a `search`, its
+    lists have tools to search with in place of these `entries`; `tokens` is an estimate of what its lists cost a
+    model."""
+
+    address: str
+    view: str
+    callers: list[str]
+    search: str
+    servers: list[str]
+    instructions: str
+    tokens: int
+    entries: list[SeenRow]
+    left_out: list[LeftOutRow]
 
 
 class ApiError(TypedDict):
@@ -313,40 +418,25 @@ class HostControl(Protocol):
 
 
 class DecisionApi(Protocol):
-    """The decisions of a person. All methods raise AdminError, and are steps, since decisions are stored."""
+    """The decisions of a person that need no running host. All methods raise AdminError."""
 
-    def answer(
-        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Steps[Done]: ...
+    async def definitions(self, server: str, caller: str = "") -> DefinitionList:
+        """`caller`: whose calls the verdicts are about, by its name in `callers`; empty for one without."""
 
-    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
-        """Deny the confirmations of the server that have these ids, and no others."""
+    async def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Done: ...
 
-    def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Steps[Done]: ...
+    async def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done: ...
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]: ...
+    async def revoke(self, grant: str, channel: Channel) -> Done: ...
 
-    def revoke(self, grant: str, channel: Channel) -> Steps[Done]: ...
-
-    def explain(self, item: Item, arguments: dict[str, Any] | None) -> Steps[Explanation]: ...
-
-    def control(self, server: str, action: str) -> Steps[Done]:
-        """`restart`, `enable` or `disable` a server."""
-
-    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
-        """Read the configuration again, and apply all of it; with `shown`, only if it still has the changes of this id.
-        Without `apply`, nothing takes effect, and the section `configuration` has the changes that wait for a
-        person."""
-
-    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
-        """Open a login at a server, for a person who has asked for it there."""
-
-    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
-        """The last lines of a server's standard error whose number is greater than `after`."""
+    async def explain(
+        self, item: Item, arguments: dict[str, Any] | None, caller: str | None = None, view: str = ""
+    ) -> Explanation:
+        """`caller` and `view`: see `ExplainRequest`."""
 
 
-class AdminApi(DecisionApi, Protocol):
-    """The admin API of a running host: what a person can see and decide. `console_url` raises AdminError."""
+class StateApi(Protocol):
+    """The state of a running host."""
 
     async def status(self) -> HostStatus: ...
 
@@ -355,10 +445,10 @@ class AdminApi(DecisionApi, Protocol):
     async def sections(self, names: Collection[str]) -> StateSections:
         """The sections of these names."""
 
-    async def run_steps(self, steps: Steps[T]) -> T:
-        """Do the work to its end."""
-
     def host_info(self) -> HostInfo: ...
+
+    def connected_clients(self) -> ClientList:
+        """The clients that are connected now."""
 
     def versions(self) -> Mapping[str, int]:
         """A number for each section that grows with every change."""
@@ -366,11 +456,43 @@ class AdminApi(DecisionApi, Protocol):
     async def wait_changed(self, since: Mapping[str, int]) -> Mapping[str, int]:
         """Wait until a section is newer than that; the version then."""
 
+
+class AdminApi(DecisionApi, Protocol):
+    """The admin API of a running host: what a person can see and decide. Methods that return `Done` or what was asked
+    for, and `console_url`, raise AdminError."""
+
+    @property
+    def reader(self) -> StateApi: ...
+
+    async def answer(
+        self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
+    ) -> Done: ...
+
+    async def deny_all(self, server: str, ids: list[str], channel: Channel) -> Done:
+        """Deny the confirmations of the server that have these ids, and refused ones that equal them, and no others."""
+
+    async def control(self, server: str, action: str) -> Done:
+        """`restart`, `enable` or `disable` a server."""
+
+    async def reload(self, *, apply: bool, shown: str | None) -> Done:
+        """Read the configuration again, and apply all of it; with `shown`, only if it still has the changes of this id.
+        Without `apply`, nothing takes effect, and the section `configuration` has the changes that wait for a
+        person."""
+
+    async def login(self, server: str, channel: Channel) -> LoginProposal:
+        """Open a login at a server, for a person who has asked for it there."""
+
+    async def caller_view(self, caller: str | None, view: str) -> CallerView:
+        """The entries that a caller of this name sees in a view; see `CallerViewRequest`."""
+
+    async def server_log(self, server: str, after: int) -> ServerLog:
+        """The last lines of a server's standard error whose number is greater than `after`."""
+
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
         """For the block, somebody is there who can answer."""
 
-    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
-        """These steps, which carry out a request of this process: it is recorded with what they decide."""
+    def attributing(self, peer: PeerProcess) -> AbstractContextManager[None]:
+        """For the block, which must not wait, the audit records this process with each decision."""
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         """Record that a process that may not decide tried to, and that `unrecorded` more did since the last call."""
@@ -386,18 +508,18 @@ LongText = Annotated[str, Meta(max_length=8192)]
 ShortText = Annotated[str, Meta(max_length=128)]
 
 
-AdminResult = Done | Explanation | LoginProposal | ServerLog
+AdminResult = CallerView | Done | DefinitionList | Explanation | LoginProposal | ServerLog
 
 
-class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
+class AdminRequest(Struct, Generic[Api], frozen=True, forbid_unknown_fields=True):
     """Something that a person decides, or wants explained."""
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+    async def carry_out(self, api: Api, channel: Channel) -> AdminResult:
         """Raises AdminError."""
         raise NotImplementedError
 
 
-class AnswerRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class AnswerRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """The answer to a confirmation. `arguments`: what a lasting answer is for: exactly the arguments that were shown,
     any, or those that fit the conditions given, which are written as in the configuration file. `seconds` goes with the
     answer `time`, and with no other."""
@@ -407,23 +529,23 @@ class AnswerRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     seconds: Annotated[int, Meta(ge=1, le=MAX_GRANT_SECONDS)] | None = None
     arguments: Literal["exact", "any"] | dict[str, Any] = "exact"
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
         if (self.answer == "time") != (self.seconds is not None):
             raise MalformedRequest('"seconds" goes with the answer "time", and with no other')
-        return api.answer(self.id, self.answer, self.seconds, self.arguments, channel)
+        return await api.answer(self.id, self.answer, self.seconds, self.arguments, channel)
 
 
-class DenyAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class DenyAllRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """Denies the confirmations of one server that were shown."""
 
     server: ShortText
     ids: Annotated[list[ShortText], Meta(min_length=1)]
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.deny_all(self.server, self.ids, channel)
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.deny_all(self.server, self.ids, channel)
 
 
-class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class DecideRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
     """A decision about one definition; `fingerprint` is of the one that was shown."""
 
     server: ShortText
@@ -432,73 +554,102 @@ class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     fingerprint: ShortText
     decision: Literal["approve", "reject", "revoke"]
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.decide(Item(self.server, self.kind, self.name), self.fingerprint, self.decision, channel)
+    async def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return await api.decide(Item(self.server, self.kind, self.name), self.fingerprint, self.decision, channel)
 
 
-class DecideAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
-    """A decision about all definitions of one server that were shown."""
+class DefinitionsRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
+    """Asks for all definitions that a server offers, and for its rules. `caller`: whose calls the verdicts are about,
+    by its name in `callers`; empty for one without."""
+
+    server: ShortText
+    caller: ShortText = ""
+
+    async def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return await api.definitions(self.server, self.caller)
+
+
+class DecideAllRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
+    """A decision about all definitions of one server that were shown: held ones, and to approve also those that were
+    approved without a person."""
 
     server: ShortText
     fingerprints: Annotated[list[ShortText], Meta(min_length=1)]
     decision: Literal["approve", "reject"] = "approve"
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.decide_all(self.server, self.fingerprints, self.decision, channel)
+    async def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return await api.decide_all(self.server, self.fingerprints, self.decision, channel)
 
 
-class RevokeRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class RevokeRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
     """Revokes a grant."""
 
     id: ShortText
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.revoke(self.id, channel)
+    async def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return await api.revoke(self.id, channel)
 
 
-class ExplainRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
-    """Asks what would become of a call, and why. Changes nothing."""
+class ExplainRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
+    """Asks what would become of a call, and why. Changes nothing. `arguments` are those that the server gets. `caller`:
+    who would call, by its name in `callers`; without it, a client over stdio or a command of the owner, for which no
+    view is a boundary; empty for any that the file does not name. `view`: the one that it asks for; if that is empty,
+    the one that is in effect for it where none is named."""
 
     server: ShortText
     kind: ShortText
     name: LongText
     arguments: dict[str, Any] | None = None
+    caller: ShortText | None = None
+    view: ShortText = ""
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.explain(Item(self.server, self.kind, self.name), self.arguments)
+    async def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return await api.explain(Item(self.server, self.kind, self.name), self.arguments, self.caller, self.view)
 
 
-class ServerLogRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class CallerViewRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
+    """Asks what a caller sees in a view. Without a `caller` it is a client over stdio, or a command of the owner, for
+    which no view is a boundary; an empty one is any that the file does not name. An empty `view` is that which is in
+    effect where none is named."""
+
+    caller: ShortText | None = None
+    view: ShortText = ""
+
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.caller_view(self.caller, self.view)
+
+
+class ServerLogRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """Asks for the standard error of a server: for the lines whose number is greater than `after`."""
 
     server: ShortText
     after: int = 0
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.server_log(self.server, self.after)
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.server_log(self.server, self.after)
 
 
-class ControlRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class ControlRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """Restarts, enables or disables a server of the running host. The configuration file stays as it is."""
 
     server: ShortText
     action: Literal["restart", "enable", "disable"]
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.control(self.server, self.action)
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.control(self.server, self.action)
 
 
-class LoginRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class LoginRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """Opens a login at a server, or asks for the one that is open. Stored is what the person then permits at the
     issuer."""
 
     server: ShortText
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.login(self.server, channel)
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.login(self.server, channel)
 
 
-class ReloadRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+class ReloadRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """Reads the configuration file again and applies all of it; with `shown`, only if the file still has the changes
     that were shown under this id. Without `apply`, nothing takes effect: the section `configuration` of the state then
     has the changes that wait for a person."""
@@ -506,17 +657,23 @@ class ReloadRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     apply: bool = True
     shown: ShortText | None = None
 
-    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.reload(apply=self.apply, shown=self.shown)
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.reload(apply=self.apply, shown=self.shown)
 
 
-REQUESTS: Mapping[str, type[AdminRequest]] = {
-    "confirmations/answer": AnswerRequest,
-    "confirmations/deny-all": DenyAllRequest,
+STORED_REQUESTS: Mapping[str, type[AdminRequest[DecisionApi]]] = {
+    "definitions/list": DefinitionsRequest,
     "definitions/decide": DecideRequest,
     "definitions/decide-all": DecideAllRequest,
     "grants/revoke": RevokeRequest,
     "explain": ExplainRequest,
+}
+"""The requests that need no running host, by their paths."""
+REQUESTS: Mapping[str, type[AdminRequest[AdminApi]]] = {
+    **STORED_REQUESTS,
+    "confirmations/answer": AnswerRequest,
+    "confirmations/deny-all": DenyAllRequest,
+    "callers/view": CallerViewRequest,
     "servers/log": ServerLogRequest,
     "servers/control": ControlRequest,
     "servers/login": LoginRequest,
@@ -525,15 +682,16 @@ REQUESTS: Mapping[str, type[AdminRequest]] = {
 """Every request with a body, by its path."""
 
 
-def carry_out(api: DecisionApi, path: str, data: bytes, channel: Channel) -> Steps[AdminResult]:
-    """Do what a request says. `path` is one of REQUESTS, `data` the JSON of its body.
+def read_request(requests: Mapping[str, type[AdminRequest[Api]]], path: str, data: bytes) -> AdminRequest[Api]:
+    """The request at a path. `requests` is REQUESTS or STORED_REQUESTS, `data` the JSON of the body.
 
     Raises:
         MalformedRequest: it is no such request.
-        AdminError: it cannot be done.
+        AdminError: it needs a running host.
     """
+    if path not in requests:
+        raise AdminError(NO_HOST)
     try:
-        request = msgspec.json.decode(data, type=REQUESTS[path])
+        return msgspec.json.decode(data, type=requests[path])
     except DECODE_ERRORS as problem:
         raise MalformedRequest(f"this is no request for {path} that is known here") from problem
-    return request.carry_out(api, channel)

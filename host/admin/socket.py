@@ -23,9 +23,10 @@ from config import Channel
 from host.admin.api import CALLER, AdminApp, AdminCaller, Refused
 from host.admin.paths import SOCKET_SUFFIX
 from host.admin.schema import AdminApi
-from host.wire.acceptor import ListenerLimits, ServeHttp
+from host.wire.acceptor import ListenerLimits
 from host.wire.asgi import NO_CONNECTION_MESSAGE, RETRY_AFTER, Receive, Scope, Send, claim, examine_sender
 from host.wire.descent import PeerProcess, refusal_reason
+from host.wire.listener import serve_http
 from host.wire.port import bind_unix
 
 MAX_TERMINALS = 16
@@ -39,7 +40,7 @@ MAX_REFUSALS_RECORDED = 10
 
 @asynccontextmanager
 async def open_admin_socket(
-    api: AdminApi, folder: Path, hosts: Path, on_crash: Callable[[Exception], None], serve_http: ServeHttp
+    api: AdminApi, folder: Path, hosts: Path, on_crash: Callable[[Exception], None]
 ) -> AsyncIterator[Path]:
     """Serve at a new socket in the folder, which must be the user's alone, for the block; its path. At the end the
     socket is removed.
@@ -71,9 +72,7 @@ class SocketDoor:
         self._app = AdminApp(api, on_crash)
         self._hosts = hosts
         self._served = 0
-        self._second = -math.inf
-        self._recorded = 0
-        self._unrecorded = 0
+        self._refusals = RefusedPeers(api.record_refused_peer)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -105,13 +104,22 @@ class SocketDoor:
             raise _refused(str(problem)) from problem
         why = refusal_reason(peer, self._hosts)
         if why is not None:
-            self._record_refusal(peer, why)
+            self._refusals.add(peer, why)
             raise _refused(why)
         return peer
 
-    def _record_refusal(self, peer: PeerProcess, why: str) -> None:
-        """Record the refusal, unless so many were recorded in this second that they would fill the disk. The next
-        record states their number."""
+
+class RefusedPeers:
+    """Processes that were refused at a socket. `record` takes one of them, the reason, and the number of those before
+    it that were not recorded: so many in one second that they would fill the disk."""
+
+    def __init__(self, record: Callable[[PeerProcess, str, int], None]) -> None:
+        self._record = record
+        self._second = -math.inf
+        self._recorded = 0
+        self._unrecorded = 0
+
+    def add(self, peer: PeerProcess, why: str) -> None:
         now = trio.current_time()
         if now - self._second >= 1.0:
             self._second, self._recorded = now, 0
@@ -119,7 +127,7 @@ class SocketDoor:
             self._unrecorded += 1
             return
         self._recorded += 1
-        self._api.record_refused_peer(peer, why, self._unrecorded)
+        self._record(peer, why, self._unrecorded)
         self._unrecorded = 0
 
 

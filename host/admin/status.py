@@ -19,21 +19,26 @@ from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import Kind
-from host.sanitize import visible, without_directories
+from host.sanitize import visible, with_said, without_directories
+from host.source import Endpoint
+from host.upstream.runtime import Runtime
 from host.upstream.state import (
     Connecting,
     Disabled,
     Failed,
     Held,
+    NeedsFolder,
     NeedsLogin,
     Ready,
     Stopped,
     describe_session,
     describe_state,
+    said_in,
 )
 from host.upstream.supervisor import UpstreamServer
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
+from host.views import View
 
 _STATES: Mapping[type, ServerState] = {
     Connecting: "starting",
@@ -43,20 +48,25 @@ _STATES: Mapping[type, ServerState] = {
     Disabled: "disabled",
     Stopped: "stopped",
     NeedsLogin: "needs login",
+    NeedsFolder: "needs folder",
 }
 
 
 def status(
-    upstreams: Upstreams, catalog: Catalog, journal: Journal, *, parked: int, tasks: int, memory: Budget
+    upstreams: Upstreams, runtime: Runtime, endpoint: Endpoint, *, parked: int, tasks: int, memory: Budget
 ) -> bytes:
-    """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "memory": {...}, "servers": [...]}`.
+    """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "memory": {...}, "servers": [...]}`,
+    with the servers at this endpoint.
 
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
     become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
     `largest_owner` holds."""
-    servers = [server_status(upstream, catalog, journal) for upstream in upstreams.by_id.values()]
+    view = runtime.gate.policies.views.view(endpoint.view)
+    servers = [
+        server_status(upstreams[id], runtime.catalog, runtime.journal, view, shorten=True)
+        for id in upstreams.at(endpoint)
+    ]
     for server in servers:
-        server["detail"] = without_directories(server["detail"])  # clients see this too
         if "session" in server:
             server["session"] = without_directories(server["session"])
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
@@ -91,17 +101,31 @@ def _memory(memory: Budget) -> dict[str, object]:
     }
 
 
-def server_status(server: UpstreamServer, catalog: Catalog, journal: Journal) -> ServerStatus:
-    """The row of one server, with its texts made visible."""
+def server_status(
+    server: UpstreamServer, catalog: Catalog, journal: Journal, view: View | None = None, *, shorten: bool = False
+) -> ServerStatus:
+    """The row of one server, with its texts made visible. `view`: only its entries count. `shorten`: programs see it,
+    and get the last part of each path of this machine only; what a server with a URL says names none."""
     spec, state, instances = server.spec, server.main.state, server.instances
-    counts = {kind: len(catalog.entries_of(spec.id, kind)) for kind in Kind}
+    why, said = describe_state(state), said_in(state)
+    if shorten:
+        why, said = without_directories(why), said if isinstance(spec, HttpServer) else without_directories(said)
+    detail = with_said(why, said)
+    entries = {kind: catalog.entries_of(spec.id, kind) for kind in Kind}
+    counts = {
+        kind: len(listed)
+        if view is None or view.offers_all(spec.id, kind)
+        else sum(view.offers_listed(spec.id, kind, each.ref.name) for each in listed)
+        for kind, listed in entries.items()
+    }
     http_transport: Literal["http", "sse"] = "sse" if server.main.dialect.http_sse else "http"
     row: ServerStatus = {
         "id": spec.id,
+        "prefix": spec.outward_prefix,
         "title": None if spec.title is None else visible(spec.title),
         "transport": http_transport if isinstance(spec, HttpServer) else "stdio",
         "state": _STATES[type(state)],
-        "detail": visible(describe_state(state)),
+        "detail": visible(detail),
         "attempts": server.main.attempts,
         "entries": {
             "tools": counts[Kind.TOOL],

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
+
 from config import HttpServer, Isolation, StdioServer, Trust
+from config.known_servers import advise
 
 
-def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
-    """Sentences for that person; none for most servers."""
+def warnings_of(spec: StdioServer | HttpServer, info: Iterable[tuple[str, str]] = (), reason: str = "") -> list[str]:
+    """Sentences for that person; none for most servers. `info` are the texts of its `serverInfo`, and `reason` is why
+    it does not start."""
     warnings: list[str] = []
-    if spec.trust is Trust.UNTRUSTED and isinstance(spec, StdioServer):
+    if spec.trust is Trust.UNTRUSTED and isinstance(spec, StdioServer) and spec.sandbox is None:
         warnings.append(
             "it is not trusted, yet its program runs as you, unconfined: Colonnade stands between its messages and the "
-            "client, not between its process and your files (docs/consent.md)"
+            "client, not between its process and your files; write sandbox: strict (docs/sandbox.md)"
         )
     if isinstance(spec, StdioServer) and spec.may_use_both_eras:
         warnings.append(
@@ -23,4 +28,12 @@ def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
                 "with eras: both and isolation: shared its requests to clients reach a client only while it works on "
                 "one call; with isolation: per-client each client has a process of its own"
             )
-    return warnings
+    if isinstance(spec, HttpServer) and spec.oauth is not None:
+        warnings += spec.oauth.warnings
+    limits = {key: each for key, each in dataclasses.asdict(spec.limits).items() if each is not None}
+    section: dict[str, object] = {"limits": limits}
+    if isinstance(spec, StdioServer):
+        section["command"] = [word.reveal() for word in spec.command]
+    else:
+        section["url"] = str(spec.url)
+    return [*warnings, *map(str, advise(section, info=dict(info), reason=reason))]

@@ -3,12 +3,13 @@ listener, or at one of its own.
 
     GET  /                        leads to the page
     GET  /console  /console/console.js  /console/console.css     the page: the same for everybody, and holds nothing
-    POST /console/open            {"code"}: opens a session with the code of a link; {"secret"} and a cookie
+    POST /console/open            {"code"}: opens a session with the code of a link; {"secret"} and a cookie; not for
+                                  a process that a host started (wire/tcp_peer.py)
     POST /console/leave           ends the session
     /api and below                the admin API (api.py)
 
 A link is `http://127.0.0.1:8808/console#CODE`: what is behind the `#` a browser sends to nobody, and the page takes it
-out of the address at once.
+out of the address at once. `console#confirmation=ID` names a confirmation, which an open page of the browser shows.
 
 The page itself is for everybody. Any other request has to go to our own name and port; to come from our own page as far
 as a browser says so (`Origin`, which a POST must have, and `Sec-Fetch-Site`); if it is a POST, to be declared as JSON,
@@ -22,7 +23,7 @@ request without a session loses its slot to the next request; one with a session
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,6 +65,8 @@ from host.wire.asgi import (
     read_body,
     respond,
 )
+from host.wire.descent import PeerProcess
+from host.wire.tcp_peer import Address
 
 CONSOLE_PATH = "/console"
 _OPEN = f"{CONSOLE_PATH}/open"
@@ -83,6 +86,8 @@ _BAD_LINK = "this link was used already, or is too old: `colonnade console` give
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,15}")
 _T = TypeVar("_T")
+RefuseSender = Callable[[Address | None, Address | None], Awaitable[tuple[PeerProcess, str] | None]]
+"""Takes the addresses of the other end of a connection and of this one; see `tcp_peer.refuse_sender`."""
 
 
 class _OpenRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,10 +105,11 @@ def allowed_hosts(host: str, port: int) -> frozenset[str]:
     return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
 
 
-def console_url(host: str, port: int, code: str) -> str:
-    """The address that opens the console once."""
+def console_url(host: str, port: int, code: str, confirmation: str = "") -> str:
+    """The address that opens the console once, at the confirmation of this id if there is one."""
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}{CONSOLE_PATH}#{code}"
+    place = f"&confirmation={confirmation}" if confirmation else ""
+    return f"http://{name}:{port}{CONSOLE_PATH}#{code}{place}"
 
 
 def console_app(
@@ -113,6 +119,7 @@ def console_app(
     stop: trio.Event,
     on_crash: Callable[[Exception], None],
     record_attempt: Callable[[Attempt], None],
+    refuse_sender: RefuseSender,
 ) -> ASGIApp:
     """The app, which answers the paths of the console and nothing else.
 
@@ -121,19 +128,24 @@ def console_app(
         stop: ends the pages' streams, since nothing else would.
         on_crash: called with what is a mistake of ours.
         record_attempt: takes each request that its own page did not send, or whose link or session is not valid.
+        refuse_sender: judges who opens a session.
     """
-    return WebDoor(AdminApp(api, on_crash), sessions, frozenset(hosts), stop, record_attempt).serve
+    return WebDoor(api, AdminApp(api, on_crash), sessions, frozenset(hosts), stop, record_attempt, refuse_sender).serve
 
 
 class WebDoor:
     def __init__(
         self,
+        api: AdminApi,
         app: AdminApp,
         sessions: ConsoleSessions,
         hosts: frozenset[str],
         stop: trio.Event,
         record_attempt: Callable[[Attempt], None],
+        refuse_sender: RefuseSender,
     ) -> None:
+        self._api = api
+        self._refuse_sender = refuse_sender
         self._record_attempt = record_attempt
         self._app = app
         self._sessions = sessions
@@ -178,7 +190,7 @@ class WebDoor:
         headers = Headers(scope["headers"])
         self._check(headers, is_post=method == "POST")
         if path == _OPEN:
-            await self._open(receive, send)
+            await self._open(scope, receive, send)
             return
         session = self._sessions.authenticate(_cookies(headers), headers.one(SECRET_HEADER) or "")
         if session is None:
@@ -206,13 +218,19 @@ class WebDoor:
         if not fits:
             raise Refused(403, _FOREIGN_REQUEST)
 
-    async def _open(self, receive: Receive, send: Send) -> None:
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            opened = self._sessions.open((await _read(receive, _OpenRequest)).code)
+            is_spent = self._sessions.spend((await _read(receive, _OpenRequest)).code)
         except TooManyTries:
             raise Refused(429, "too many links were tried; the next one may be tried in a minute") from None
-        if opened is None:
+        if not is_spent:
             raise Refused(403, _BAD_LINK, session_ended=True)
+        # After the code: whoever has none starts no search.
+        found = await self._refuse_sender(scope.get("client"), scope.get("server"))
+        if found is not None:
+            self._api.record_refused_peer(*found, 0)
+            raise Refused(403, found[1], session_ended=True)
+        opened = self._sessions.open()
         self._end_streams()
         cookie = _set_cookie(opened.session, opened.cookie, int(SESSION_IDLE_TIMEOUT))
         await respond(send, 200, {**JSON_HEADERS, "set-cookie": cookie}, encode({"secret": opened.secret}))

@@ -15,7 +15,8 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +35,6 @@ _TAIL_BYTES = 200
 """More than the tail of any line has."""
 _BLOCK = 64 * 1024
 _DELETE = 0x7F
-MAX_INDEX = 10_000_000
-"""Files that a chain can have: some seconds of computing keys."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -50,14 +49,51 @@ class Line(NamedTuple):
     mac: str | None
 
 
-def body_of(record: dict[str, object]) -> bytes:
-    """A record as canonical JSON: without floats, and with names in ASCII, that is what a sorting encoder makes."""
-    try:
-        body = _encode(record)
-    except UnicodeEncodeError:  # a lone surrogate
-        body = b"\x7f"
-    # Escapes are no danger to a person who looks at the file; characters beyond ASCII may be.
-    return body if body.isascii() and _DELETE not in body else _encode(_presentable(record))
+class RecordForm:
+    """Records of one kind that have members in common, whose text is made once.
+
+    Args:
+        fields: the members in common.
+        slots, numbers: the names of the others, and of those that are integers.
+
+    Raises:
+        ValueError: a member has a name that every record has.
+    """
+
+    __slots__ = ("_fields", "_names", "_order", "_slots", "_template")
+
+    def __init__(
+        self, kind: str, fields: Mapping[str, object], slots: tuple[str, ...] = (), numbers: tuple[str, ...] = ()
+    ) -> None:
+        self._names, self._slots = slots + numbers, len(slots)
+        if not OWN_MEMBERS.isdisjoint((*fields, *self._names)):
+            raise ValueError(f"not for others: a record of kind {kind} with {', '.join((*fields, *self._names))}")
+        self._fields = {**fields, "kind": kind, "v": VERSION}
+        texts = {"mono": b"%d", "prev": b'"%b"', "seq": b"%d", "ts": b'"%b"'}
+        texts |= dict.fromkeys(slots, b"%b") | dict.fromkeys(numbers, b"%d")
+        self._order: Callable[[tuple[object, ...]], tuple[object, ...]]
+        self._order = itemgetter(*map(list(texts).index, sorted(texts)))
+        try:
+            texts |= {name: _encode(value).replace(b"%", b"%%") for name, value in self._fields.items()}
+        except UnicodeEncodeError:  # a lone surrogate
+            texts["v"] = b"\x7f"
+        self._template = b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), texts[name]) for name in sorted(texts))
+
+    def body(self, mono: int, prev: bytes, seq: int, ts: bytes, values: tuple[object, ...]) -> bytes:
+        """A record without `hash` and `mac`, as canonical JSON: without floats, and with names in ASCII, that is what a
+        sorting encoder makes. `values`: of the slots and the numbers; there may be no floats in them, and no integers
+        beyond 2**53."""
+        slots = self._slots
+        try:
+            given = (*map(_encode, values[:slots]), *values[slots:]) if slots else values
+            body = self._template % self._order((mono, prev, seq, ts, *given))
+        except UnicodeEncodeError:
+            body = b"\x7f"
+        # Escapes are no danger to a person who looks at the file; characters beyond ASCII may be.
+        if body.isascii() and _DELETE not in body:
+            return body
+        own = {"mono": mono, "prev": prev.decode(), "seq": seq, "ts": ts.decode()}
+        return _encode(_presentable({**self._fields, **own, **dict(zip(self._names, values, strict=True))}))
 
 
 def _presentable(value: object) -> object:
@@ -102,18 +138,8 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl"))
 
 
-def first_of(path: Path) -> Line | None:
-    """The first record of a file; None if it has none.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as file:
-        return parse(file.readline())
-
-
-def last_of(path: Path) -> Line | None:
-    """The last whole record of a file; None if it has none. Reads the end of the file only.
+def last_of(path: Path) -> tuple[int, str]:
+    """Number and hash of the last whole record of a file; (0, "") if it has none. Reads the end of the file only.
 
     Raises:
         OSError: it cannot be read.
@@ -125,17 +151,10 @@ def last_of(path: Path) -> Line | None:
             start = max(0, end - size)
             file.seek(start)
             lines = file.read(end - start).split(b"\n")[:-1]  # what follows the last line end is a part of a line
-            if lines and (start == 0 or len(lines) > 1):
-                return parse(lines[-1])
-            if start == 0:
-                return None
+            if start == 0 or len(lines) > 1:
+                last = parse(lines[-1]) if lines else None
+                return (0, "") if last is None else (int(str(last.record["seq"])), last.hash)
             size *= 8
-
-
-def index_in(record: dict[str, object]) -> int | None:
-    """The place in its chain that the `start` of a sealed file says, if it can be one."""
-    index = record.get("index")
-    return index if type(index) is int and 0 <= index < MAX_INDEX and isinstance(record.get("chain"), str) else None
 
 
 def is_open(path: Path) -> bool:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
-from typing import TypeVar
+from typing import cast
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import is_object, members, pick
+from host.jsonrpc.numbers import WrittenFloat
+from host.jsonrpc.raw import is_object, may_hold_surrogates, members, pick
 from host.jsonrpc.raw import value as json_value
-from host.jsonrpc.strict import count_tokens
+from host.jsonrpc.strict import may_have_more_tokens
 
 _MEMBERS = 32
 _NAME = 64
@@ -20,7 +21,9 @@ _LOOKED_INTO = 1024 * 1024
 _DECODED = 64 * 1024
 """Bytes of one of them up to which it is decoded."""
 
-T = TypeVar("T")
+_SIZED: dict[type, str] = {str: "str", dict: "obj", list: "arr"}
+# By the very type: decoded JSON has no others.
+_WORDS: dict[type, str] = {type(None): "null", bool: "bool", int: "num", float: "num", WrittenFloat: "num"}
 
 
 def shape_of(arguments: object) -> object:
@@ -28,23 +31,25 @@ def shape_of(arguments: object) -> object:
 
     Of an object's members, the first 32, their names escaped and cut; anything else is one word.
     """
-    return _shape(arguments, _word) if isinstance(arguments, dict) else _word(arguments)
+    return _shape(arguments) if isinstance(arguments, dict) else _word(arguments)
 
 
 def shape_of_long(arguments: bytes) -> object:
     """The same of arguments that are too long to be decoded: of large members it says the bytes."""
-    if len(arguments) > _LOOKED_INTO or count_tokens(arguments) > _MARKS or not is_object(arguments):
+    if len(arguments) > _LOOKED_INTO or may_have_more_tokens(arguments, _MARKS) or not is_object(arguments):
         return _long_word(arguments)
-    if len(arguments) > _DECODED and (rb"\ud" in arguments or rb"\uD" in arguments):
+    if len(arguments) > _DECODED and may_hold_surrogates(arguments):
         try:
             pick(arguments, frozenset())
         except ValueError:  # a lone surrogate, for which it would take long to open them
             return _long_word(arguments)
-    return _shape(members(arguments), _long_word)
+    return _shape(members(arguments))
 
 
-def _shape(found: Mapping[str, T], word: Callable[[T], str]) -> dict[str, str]:
-    shown = {ascii(name)[1:-1][:_NAME]: word(value) for name, value in islice(found.items(), _MEMBERS)}
+def _shape(found: Mapping[str, object]) -> dict[str, str]:
+    shown: dict[str, str] = {}
+    for name, value in found.items() if len(found) <= _MEMBERS else islice(found.items(), _MEMBERS):
+        shown[ascii(name)[1:-1][:_NAME]] = _word(value)
     return shown if len(found) <= _MEMBERS else {**shown, "...": f"obj[{len(found)}]"}
 
 
@@ -59,18 +64,7 @@ def _long_word(raw: bytes | Raw) -> str:
 
 
 def _word(value: object) -> str:
-    match value:
-        case str():
-            return f"str[{len(value)}]"
-        case None:
-            return "null"
-        case bool():
-            return "bool"
-        case int() | float():
-            return "num"
-        case dict():
-            return f"obj[{len(value)}]"
-        case list():
-            return f"arr[{len(value)}]"
-        case _:
-            return "unreadable"
+    kind = type(value)
+    if kind in _SIZED:
+        return f"{_SIZED[kind]}[{len(cast(str, value))}]"
+    return _long_word(value) if isinstance(value, Raw) else _WORDS.get(kind, "unreadable")

@@ -1,9 +1,10 @@
-"""Verification of the audit: whether each file is as it was written, and whether all files are there.
+"""Verification of the audit: whether each file is as it was written.
 
 Without the verification key, the chain of hashes shows a line that was edited, put in, taken out or moved by somebody
-who did not compute all hashes anew. With it, no record that was written before a break-in can be changed, and no file
-removed, without being found (seal.py). That the newest records of a file are missing shows only where its head was
-noted elsewhere: `Report.head` is to be kept for that, and compared by `verify_all` later.
+who did not compute all hashes anew. With it, no record of a file that was written before a break-in can be changed, and
+no other file stand in its place while a later one is there, without being found (seal.py). That files are missing, or
+the end of one, shows only where a file of the same process follows, or where the head was noted elsewhere:
+`Report.head` is to be kept for that, and compared by `verify_all` later.
 """
 
 from __future__ import annotations
@@ -12,25 +13,15 @@ import hmac
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from host.audit.records import (
-    MAX_INDEX,
-    NO_FORMER_HASH,
-    Line,
-    files,
-    first_of,
-    hash_of,
-    index_in,
-    is_open,
-    last_of,
-    parse,
-)
+from host.audit.records import NO_FORMER_HASH, files, hash_of, is_open, last_of, parse
 from host.audit.retention import DELETED
-from host.audit.seal import ChainKeys, FileSeal, read_state
+from host.audit.seal import MAX_INDEX, ChainKeys, FileSeal, read_state
 from host.sanitize import visible
 
 
@@ -40,7 +31,7 @@ class Integrity(StrEnum):
     OK = "ok"
     BROKEN = "broken"
     INCOMPLETE = "incomplete"
-    """A file that it follows is missing."""
+    """The file that it follows is missing."""
     UNFINISHED = "unfinished"
     """Its process ended without a last record; all lines are as they were written."""
     OPEN = "open"
@@ -77,15 +68,15 @@ def read_head(text: str) -> Head:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """`seq` is the last record that is as it was written; if the file is broken, the first one that is not. `sealed`:
-    every record is sealed with the key that was given."""
+    """`records` are as they were written, up to the number `seq`. `sealed`: each is sealed with the key that was
+    given."""
 
     path: Path
     integrity: Integrity
+    why: str
     records: int
     seq: int
-    why: str
-    sealed: bool = False
+    sealed: bool
 
     def __str__(self) -> str:
         count = f"{self.records} record{'' if self.records == 1 else 's'}{', sealed' if self.sealed else ''}"
@@ -94,8 +85,8 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`deleted`: a line for each file that a record says retention deleted. `problems`: sentences about files that are
-    missing, or that the key does not fit. `head`: the newest record, None if there is none."""
+    """`deleted`: a line for each file that a record says retention deleted. `problems`: sentences about the key, the
+    head and the order of the files. `head`: the newest record, None if there is none."""
 
     verified: list[Verification]
     deleted: list[str]
@@ -108,7 +99,7 @@ class Report:
 
 
 def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None) -> Report:
-    """Whether all files of an audit are as they were written.
+    """Whether each file of an audit is as it was written.
 
     Args:
         key: the verification key, if the audit is sealed.
@@ -118,42 +109,21 @@ def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None)
         OSError: they cannot be read.
     """
     keys = None if key is None else ChainKeys(key)
-    wanted = _ends_said(folder)
+    chains = [_read(path, keys, head) for path in files(folder)]
+    problems = [] if keys is None else _problems_of_key(folder, keys, chains)
     if head is not None:
-        wanted.setdefault(head.file, set()).add(head.seq)
-    chains = [_read(path, keys, wanted.get(path.name, set())) for path in files(folder)]
-    removed = _noted(folder) | {name: last for chain in chains for name, last in chain.removed.items()}
-    problems = _missing_of_chain(folder, keys, chains) + _cut_off(keys, chains)
-    if head is not None:
-        problems += _missing_head(head, chains, removed)
+        problems += _missing_head(head, chains)
+    removed = _noted(folder)
     newest = max((chain for chain in chains if chain.records), key=lambda chain: chain.last_ts, default=None)
     return Report(
-        [_finished(chain, removed) for chain in chains],
-        [line for chain in chains for line in chain.deletions],
+        [
+            Verification(each.path, *_outcome(each, removed), each.records, each.seq, each.seal is not None)
+            for each in chains
+        ],
+        [line for chain in chains for line in chain.deletions.values()],
         problems,
         None if newest is None else Head(newest.path.name, newest.seq, newest.last),
     )
-
-
-def _ends_said(folder: Path) -> dict[str, set[int]]:
-    """The numbers of the last records of files, by file, as the first records of other files state them."""
-    wanted: dict[str, set[int]] = {}
-    for path in files(folder):
-        first = first_of(path)
-        for name, seq, _ in [] if first is None else _ends_in(first.record):
-            wanted.setdefault(name, set()).add(seq)
-    return wanted
-
-
-def _ends_in(record: dict[str, object]) -> list[tuple[str, int, str]]:
-    ends = record.get("ends")
-    if not isinstance(ends, list):
-        return []
-    return [
-        (each[0], each[1], each[2])
-        for each in ends
-        if isinstance(each, list) and len(each) == 3 and isinstance(each[0], str) and type(each[1]) is int
-    ]
 
 
 def _noted(folder: Path) -> dict[str, tuple[int, str]]:
@@ -170,126 +140,100 @@ def _noted(folder: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _trusted(keys: ChainKeys | None, chains: list[_Chain]) -> list[_Chain]:
-    """The files whose records can be believed: with a key, those that are sealed with it."""
-    return [chain for chain in chains if not chain.broken and (keys is None or chain.seal is not None)]
+def _problems_of_key(folder: Path, keys: ChainKeys, chains: list[_Chain]) -> list[str]:
+    """Sentences about files that cannot have been written when they say that they were.
+
+    An intruder can write without a seal, and with the keys from the next file on. What he puts in the place of an older
+    file therefore begins where all files are sealed, or before one with a former key.
+    """
+    sealed = sorted((each.seal.index, each.first_ts, each.path.name) for each in chains if each.seal is not None)
+    if not sealed:
+        return _problems_without_files(folder, keys)
+    problems = [
+        f"{name} begins before {former}, though it has a later key"
+        for (_, before, former), (_, begin, name) in pairwise(sealed)
+        if begin < before
+    ]
+    begun = "" if sealed[0][0] else sealed[0][1]
+    ended = min((each.first_ts for each in chains if each.seal and each.ends_chain and not each.broken), default="~")
+    in_place = _in_place_of_sealed(chains)
+    return problems + [
+        f"{each.path.name} is not sealed with this key, and neither began before the chain nor after its end"
+        for each in chains
+        if each.seal is None and (begun < each.first_ts < ended or each.path.name in in_place)
+    ]
 
 
-def _cut_off(keys: ChainKeys | None, chains: list[_Chain]) -> list[str]:
-    """Sentences about files that have not all the records that they had when another file began."""
-    by_name = {chain.path.name: chain for chain in chains}
-    problems: list[str] = []
-    for later in _trusted(keys, chains):
-        for name, seq, digest in _ends_in(later.start):
-            chain = by_name.get(name)
-            if chain is not None and not chain.broken and chain.hashes.get(seq) != digest:
-                problems.append(
-                    f"record {seq} of {visible(name)}, its last one when {later.path.name} began, is not there"
-                )
-    return problems
+def _in_place_of_sealed(chains: list[_Chain]) -> set[str]:
+    """The names of files without a seal that stand where a sealed one is missing, whenever they say that they began."""
+    found: set[str] = set()
+    between: list[str] = []
+    last = -1
+    for chain in chains:
+        if chain.seal is None:
+            between.append(chain.path.name)
+            continue
+        if chain.seal.index > last + 1:
+            found.update(between)
+        between, last = [], max(last, chain.seal.index)
+    return found
 
 
-def _missing_of_chain(folder: Path, keys: ChainKeys | None, chains: list[_Chain]) -> list[str]:
-    """Sentences about what the chain shows to be missing or forged."""
-    problems: list[str] = []
+def _problems_without_files(folder: Path, keys: ChainKeys) -> list[str]:
     try:
         state = read_state(folder)
     except OSError as problem:
-        state = None
-        problems.append(str(problem.strerror))
-    trusted = _trusted(keys, chains)
-    name = keys.chain if keys is not None else None if state is None else state.chain
-    sealed = [chain for chain in trusted if chain.index is not None and chain.start.get("chain") == name]
-    present = {chain.index for chain in sealed if chain.index is not None}
-    deleted = [each for chain in trusted for each in chain.ranges]
-    count = max(present, default=-1) + 1
-    if state is not None and state.chain == name:
-        count = min(state.index, MAX_INDEX)
-        if keys is not None and keys.file_key(count).hex() != state.key:
-            problems.append(f"the key of the next file ({count}) in the file `seal` is not the one of the chain")
-    elif keys is not None and not any(state is not None and state.chain in chain.next_chains for chain in sealed):
-        problems.append("the present chain has another key, and no record of this key's chain announces it")
-    for first, last in _gaps(count, [*deleted, *((index, index) for index in present)]):
-        which = f"file {first} of the chain is" if first == last else f"files {first} to {last} of the chain are"
-        problems.append(f"{which} missing, and no record says that retention deleted them")
-    for index in sorted(present):
-        several = [chain for chain in sealed if chain.index == index and chain.records > 1]
-        if len(several) > 1:  # a process that was killed while it took its key leaves one with its `start` alone
-            names = ", ".join(chain.path.name for chain in several)
-            problems.append(f"file {index} of the chain is there twice: {names}")
-    begun = min((chain.first_ts for chain in sealed), default=None)
-    for chain in chains if keys is not None else ():
-        if begun is not None and chain.records and not chain.is_sealed and chain.first_ts > begun:
-            problems.append(f"{chain.path.name} is not sealed, though the chain began before it")
-    return problems
+        return [str(problem.strerror)]
+    if state is None or state.chain != keys.chain:
+        return ["the audit is not sealed with this key"]
+    if state != keys.first_state:
+        return ["no file is sealed with this key, though files took their keys from its chain"]
+    return []
 
 
-def _gaps(count: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of 0 to `count` - 1 that are in none of the ranges."""
-    gaps: list[tuple[int, int]] = []
-    expected = 0
-    for first, last in [*sorted(ranges), (count, count)]:
-        if first > expected and expected < count:
-            gaps.append((expected, min(first, count) - 1))
-        expected = max(expected, last + 1)
-    return gaps
-
-
-def _missing_head(head: Head, chains: list[_Chain], removed: dict[str, tuple[int, str]]) -> list[str]:
-    if head.file in removed:
-        return []
+def _missing_head(head: Head, chains: list[_Chain]) -> list[str]:
     for chain in chains:
         if chain.path.name == head.file:
-            if chain.hashes.get(head.seq) == head.hash:
+            if chain.hash_of_head == head.hash:
                 return []
             return [f"record {head.seq} of {head.file} is not there, or another than it was"]
+    if any(head.file in chain.deletions for chain in chains):
+        return []
     return [f"{visible(head.file)} is not there, and no record says that it was deleted"]
 
 
-def _read(path: Path, keys: ChainKeys | None, wanted: set[int]) -> _Chain:
-    chain = _Chain(path, is_open(path), keys, wanted)
+def _read(path: Path, keys: ChainKeys | None, head: Head | None) -> _Chain:
+    chain = _Chain(path, is_open(path), head.seq if head is not None and head.file == path.name else 0)
     with path.open("rb") as file:
         for line in file:
-            if why := chain.add(line):
-                chain.broken = why
-                break
+            chain.partial = not line.endswith(b"\n")
             if chain.partial:  # the end, even if more is written behind it by now
+                break
+            if why := chain.add(line, keys):
+                chain.broken = why
                 break
     return chain
 
 
-def _finished(chain: _Chain, removed: dict[str, tuple[int, str]]) -> Verification:
-    def outcome(integrity: Integrity, why: str = "", seq: int | None = None) -> Verification:
-        at = chain.seq if seq is None else seq
-        return Verification(chain.path, integrity, chain.records, at, why, chain.seal is not None)
-
+def _outcome(chain: _Chain, removed: dict[str, tuple[int, str]]) -> tuple[Integrity, str]:
+    """The state of the file, and why it is that."""
     if chain.broken:
-        return outcome(Integrity.BROKEN, chain.broken, chain.seq + 1)
+        return Integrity.BROKEN, chain.broken
     if chain.records and chain.start.get("file") != chain.path.name:
-        return outcome(Integrity.BROKEN, f"it was written as {visible(str(chain.start.get('file')))}", chain.first)
+        return Integrity.BROKEN, f"it was written as {visible(str(chain.start.get('file')))}"
     if "former" in chain.start:
-        former = chain.path.with_name(Path(str(chain.start["former"])).name)
-        last = _last_of(former) if former.is_file() else removed.get(former.name)
+        former, before = chain.path.with_name(Path(str(chain.start["former"])).name), int(str(chain.start["seq"])) - 1
+        last = last_of(former) if former.is_file() else removed.get(former.name)
         if last is None:
-            return outcome(Integrity.INCOMPLETE, f"{visible(former.name)}, which it follows, is not there")
-        if last != (chain.first - 1, chain.start["prev"]):
-            why = f"it follows record {chain.first - 1} of {visible(former.name)}, which ends with {last[0]}"
-            return outcome(Integrity.BROKEN, why, chain.first)
+            return Integrity.INCOMPLETE, f"{visible(former.name)}, which it follows, is not there"
+        if last != (before, chain.start["prev"]):
+            return Integrity.BROKEN, f"it follows record {before} of {visible(former.name)}, which ends with {last[0]}"
     if chain.ended:
-        if chain.partial:
-            return outcome(Integrity.BROKEN, "it has a part of a line after its end")
-        return outcome(Integrity.OK)
+        return (Integrity.BROKEN, "it has a part of a line after its end") if chain.partial else (Integrity.OK, "")
     if chain.is_open:
-        return outcome(Integrity.OPEN)
-    if chain.partial:
-        return outcome(Integrity.UNFINISHED, f"its process ended while it wrote record {chain.seq + 1}")
-    return outcome(Integrity.UNFINISHED, "its process ended without a last record")
-
-
-def _last_of(path: Path) -> tuple[int, str]:
-    """Number and hash of the last record of a file; (0, "") if it has none."""
-    last = last_of(path)
-    return (0, "") if last is None else (int(str(last.record["seq"])), last.hash)
+        return Integrity.OPEN, ""
+    during = f"while it wrote record {chain.seq + 1}" if chain.partial else "without a last record"
+    return Integrity.UNFINISHED, f"its process ended {during}"
 
 
 @dataclass(eq=False)
@@ -298,11 +242,9 @@ class _Chain:
 
     path: Path
     is_open: bool
-    keys: ChainKeys | None
-    wanted: set[int]
-    """Numbers of the records whose hashes are to be kept."""
+    head: int
+    """The number of the record whose hash is to be kept; 0 for none."""
     records: int = 0
-    first: int = 1
     seq: int = 0
     last: str = ""
     start: dict[str, object] = field(default_factory=dict)
@@ -310,22 +252,17 @@ class _Chain:
     partial: bool = False
     broken: str = ""
     seal: FileSeal | None = None
-    index: int | None = None
-    is_sealed: bool = False
-    """Whether the file says that it is, with whatever key."""
+    """Its seal with the key that was given; None if it has none."""
     first_ts: str = ""
     last_ts: str = ""
-    hashes: dict[int, str] = field(default_factory=dict)
-    removed: dict[str, tuple[int, str]] = field(default_factory=dict)
-    deletions: list[str] = field(default_factory=list)
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    next_chains: set[str] = field(default_factory=set)
+    hash_of_head: str = ""
+    ends_chain: bool = False
+    """Whether a record says that another chain begins."""
+    deletions: dict[str, str] = field(default_factory=dict)
+    """A line for each file that a record says retention deleted, by the name of that file."""
 
-    def add(self, line: bytes) -> str:
+    def add(self, line: bytes, keys: ChainKeys | None) -> str:
         """Take the next line; a sentence for what is wrong with it, or an empty one."""
-        if not line.endswith(b"\n"):
-            self.partial = True
-            return ""
         parsed = parse(line)
         if parsed is None:
             return "a line is no record"
@@ -337,7 +274,12 @@ class _Chain:
                 return "it does not begin with a start"
             if "former" not in record and (seq, prev) != (1, NO_FORMER_HASH):
                 return "it does not say what it follows"
-            self._begin(record, seq, prev)
+            self.start, self.seq, self.last, self.first_ts = record, seq - 1, prev, str(record["ts"])
+            if keys is not None and record.get("chain") == keys.chain:
+                index = record.get("index")
+                if type(index) is not int or not 0 <= index < MAX_INDEX:
+                    return "it has an impossible place in its chain"
+                self.seal = keys.seal(index)
         if seq != self.seq + 1:
             return f"record {seq} follows record {self.seq}"
         if prev != self.last:
@@ -348,37 +290,13 @@ class _Chain:
             if parsed.mac is None or not hmac.compare_digest(parsed.mac, self.seal.mac(parsed.hash)):
                 return f"record {seq} is not sealed with its key"
             self.seal.advance()
-        self._take(parsed, seq)
-        return ""
-
-    def _begin(self, record: dict[str, object], seq: int, prev: str) -> None:
-        self.start, self.first, self.seq, self.last = record, seq, seq - 1, prev
-        self.first_ts = str(record["ts"])
-        self.is_sealed, self.index = "chain" in record, index_in(record)
-        if self.keys is not None and self.index is not None and record.get("chain") == self.keys.chain:
-            self.seal = self.keys.seal(self.index)
-
-    def _take(self, parsed: Line, seq: int) -> None:
-        record = parsed.record
         self.last, self.seq, self.last_ts = parsed.hash, seq, str(record["ts"])
         self.records += 1
         self.ended = record["kind"] == "stop"
-        if seq in self.wanted:
-            self.hashes[seq] = parsed.hash
+        if seq == self.head:
+            self.hash_of_head = parsed.hash
         if record["kind"] == "deleted":
-            name = visible(str(record.get("file")))
-            self.deletions.append(f"{name}: deleted at {record['ts']} ({visible(str(record.get('why')))})")
-            last, digest = record.get("last"), record.get("last_hash")
-            if type(last) is int and isinstance(digest, str):
-                self.removed[str(record.get("file"))] = last, digest
-            self.ranges += _ranges_in(record)
-        elif record["kind"] == "chain":
-            self.next_chains.add(str(record.get("next")))
-
-
-def _ranges_in(record: dict[str, object]) -> list[tuple[int, int]]:
-    ranges = record.get("deleted")
-    if not isinstance(ranges, list):
-        return []
-    pairs = [each for each in ranges if isinstance(each, list) and [type(end) for end in each] == [int, int]]
-    return [(first, last) for first, last in pairs if 0 <= first <= last]
+            name, why = str(record.get("file")), visible(str(record.get("why")))
+            self.deletions[name] = f"{visible(name)}: deleted at {record['ts']} ({why})"
+        self.ends_chain = self.ends_chain or record["kind"] == "chain"
+        return ""

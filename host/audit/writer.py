@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,17 +21,15 @@ from typing import Self
 
 import trio
 
-from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, files, hash_of, is_open, last_of, line_of
+from host.audit.records import NO_FORMER_HASH, RecordForm, hash_of, line_of
 from host.audit.retention import RETENTION_INTERVAL, Retention, find_expired, remove
 from host.audit.seal import FileSeal, SealState, locked, read_state, write_state
 from host.errors import AuditUnavailable
 
 ROTATE_AT = 64 * 1024 * 1024
 """Bytes; a file that has become larger is followed by another one."""
-PRESENCE_INTERVAL = 60.0
-"""Seconds between two looks whether the file is still where it was made."""
-REMOVED_INTERVAL = 0.01
-"""Seconds between two looks whether the file was removed. What is written meanwhile is lost with what was in it."""
+PRESENCE_INTERVAL = 0.01
+"""Seconds between two looks whether the file is where it was made. What is written meanwhile is lost with it."""
 SYNC_INTERVAL = 1.0
 """Seconds after which what was written is put on the disk."""
 
@@ -55,8 +53,9 @@ class Audit:
         self._seq = 0
         self._last = NO_FORMER_HASH
         self._closed = False
-        self._second = 0
-        self._second_text = ""
+        self._millisecond = 0
+        self._ts = b""
+        """The text of `_millisecond`."""
         self._unsynced: list[int] = []
         """Descriptors of files that are done with, and of which something is not on the disk."""
         self._written = False
@@ -73,23 +72,25 @@ class Audit:
         return self._file is not None and self._file.size >= ROTATE_AT
 
     def write(self, kind: str, **fields: object) -> int:
-        """Write one record; see `write_fields`."""
-        return self.write_fields(kind, fields)
+        """Write one record; see `write_form`. Raises ValueError if the kind is `start` or `stop`."""
+        if kind in _OWN_KINDS:
+            raise ValueError(f"not for others to write: a record of kind {kind}")
+        return self.write_form(RecordForm(kind, {}, tuple(fields)), *fields.values())
 
-    def write_fields(self, kind: str, fields: Mapping[str, object]) -> int:
-        """Write one record, and return its number. There may be no floats in it, and no integers beyond 2**53.
+    def write_form(self, form: RecordForm, *values: object) -> int:
+        """Write one record of this form, with the values of its slots, and return its number.
 
         Raises:
             AuditUnavailable: it could not be written. The file then ends with the last whole record, and the next one
                 is tried as if nothing had been.
-            ValueError: the kind is `start` or `stop`, or a field has a name that every record has.
         """
-        if kind in _OWN_KINDS or not OWN_MEMBERS.isdisjoint(fields):
-            raise ValueError(f"not for others to write: a record of kind {kind} with {', '.join(fields)}")
         if self._closed:
             raise AuditUnavailable("the audit is closed, so nothing is done any more")
+        file = self._file
         try:
-            seq = self._append(self._writable_file(), kind, fields)
+            if file is None or time.monotonic() >= file.look_at:
+                file = self._writable_file()
+            seq = self._append(file, form, values)
         except OSError as problem:
             self.ok = False
             raise _unavailable(problem) from problem
@@ -124,7 +125,7 @@ class Audit:
             self._file.discard()
         elif self._file is not None:
             with suppress(OSError):  # `verify` then reports a file without its end
-                self._append(self._file, "stop", {})
+                self._append(self._file, RecordForm("stop", {}))
             self._unsynced.append(self._file.descriptor)
         with suppress(OSError):
             sync(self._unsynced)
@@ -136,15 +137,16 @@ class Audit:
         self.close()
 
     def _writable_file(self) -> _File:
-        """The file to write to, which has its `start` and was there a minute ago."""
+        """The file to write to, which has its `start` and is where it was made."""
         file = self._file
         if file is None:
             file = self._file = _File(self.folder)
-        elif file.was_removed():  # what follows must be found again
+        elif file.size and file.was_removed():  # what follows must be found again
             file = self._follow(file)
         if not file.size:
             with self._sealing(wait=True) as state:
                 self._start(file, state)
+        file.look_at = time.monotonic() + PRESENCE_INTERVAL
         return file
 
     def _follow(self, former: _File) -> _File:
@@ -152,7 +154,7 @@ class Audit:
         with self._sealing(wait=False) as state:
             fresh = _File(self.folder, former.path.name)
             try:
-                self._append(former, "stop", {"next": fresh.path.name})
+                self._append(former, RecordForm("stop", {"next": fresh.path.name}))
             except OSError:
                 fresh.discard()
                 raise
@@ -177,41 +179,31 @@ class Audit:
         if file.former is not None:
             fields["former"] = file.former
         if state is None:
-            self._append(file, "start", fields)
+            self._append(file, RecordForm("start", fields))
             return
         before = self._seq, self._last
         file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
         try:
-            ends, still_open = _ends(self.folder, state)
-            self._append(file, "start", {**fields, "chain": state.chain, "index": state.index, "ends": ends})
+            self._append(file, RecordForm("start", {**fields, "chain": state.chain, "index": state.index}))
             os.fsync(file.descriptor)
-            write_state(self.folder, state.advanced(file.path.name, still_open))
+            write_state(self.folder, state.advanced())
         except OSError:
             self._seq, self._last = before
             file.empty()
             raise
 
-    def _append(self, file: _File, kind: str, fields: Mapping[str, object]) -> int:
-        now = time.time()
-        if int(now) != self._second:
-            self._second = int(now)
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self._second))
-        seq = self._seq + 1
-        body = body_of(
-            {
-                **fields,
-                "v": VERSION,
-                "seq": seq,
-                "ts": f"{self._second_text}.{int(now * 1000) % 1000:03d}Z",
-                "mono": time.monotonic_ns() // 1000,
-                "kind": kind,
-                "prev": self._last,
-            }
-        )
-        digest = hash_of(self._last, body)
-        file.append(line_of(body, digest, None if file.seal is None else file.seal.mac(digest)))
-        if file.seal is not None:
-            file.seal.advance()
+    def _append(self, file: _File, form: RecordForm, values: tuple[object, ...] = ()) -> int:
+        millisecond = time.time_ns() // 1_000_000
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            at = datetime.fromtimestamp(millisecond / 1000, UTC)
+            self._ts = b"%bZ" % at.isoformat(timespec="milliseconds").encode()[:23]
+        seq, last, seal = self._seq + 1, self._last, file.seal
+        body = form.body(time.monotonic_ns() // 1000, last.encode(), seq, self._ts, values)
+        digest = hash_of(last, body)
+        file.append(line_of(body, digest, None if seal is None else seal.mac(digest)))
+        if seal is not None:
+            seal.advance()
         self._seq, self._last, self._written = seq, digest, True
         return seq
 
@@ -278,22 +270,6 @@ def sync(descriptors: list[int]) -> None:
         raise problem
 
 
-def _ends(folder: Path, state: SealState) -> tuple[list[list[object]], tuple[str, ...]]:
-    """Name, number and hash of the last record of each file that has ended since the last key was taken, and the names
-    of those that are still open."""
-    ends: list[list[object]] = []
-    still_open: list[str] = []
-    for path in files(folder):
-        if path.name not in state.open and path.name <= state.newest:
-            continue
-        last = None if is_open(path) else last_of(path)
-        if last is None:  # or its process has made it this moment
-            still_open.append(path.name)
-        else:
-            ends.append([path.name, last.record["seq"], last.hash])
-    return ends, tuple(still_open)
-
-
 def _unavailable(problem: OSError) -> AuditUnavailable:
     why = problem.strerror or "no reason was given"
     return AuditUnavailable(f"the audit cannot be written ({why}), so nothing is done until it can")
@@ -321,7 +297,8 @@ class _File:
         self.seal: FileSeal | None = None
         self.size = 0
         self._torn = False
-        self._linked_at = self._seen_at = time.monotonic()
+        self.look_at = 0.0
+        """When it is to be looked for again, by `time.monotonic`; 0 until it has been written to."""
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -360,16 +337,7 @@ class _File:
         self._torn = False
 
     def was_removed(self) -> bool:
-        """Whether the file is not where it was made; see REMOVED_INTERVAL and PRESENCE_INTERVAL."""
-        now = time.monotonic()
-        if now - self._linked_at < REMOVED_INTERVAL:
-            return False
-        if os.fstat(self.descriptor).st_nlink == 0:
-            return True
-        self._linked_at = now
-        if now - self._seen_at < PRESENCE_INTERVAL:
-            return False
-        self._seen_at = now
+        """Whether the file is not where it was made."""
         try:
             return not os.path.samestat(self.path.lstat(), os.fstat(self.descriptor))
         except FileNotFoundError:

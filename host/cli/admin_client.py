@@ -17,6 +17,7 @@ from typing import Any
 
 from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX, SOCKET_SUFFIX
 from host.cli.exit_codes import CommandFailed
+from host.cli.terminal import announced
 from host.wire.descent import credentials
 from host.wire.port import unix_address
 
@@ -47,6 +48,11 @@ class RunningHost:
     endpoint: str = ""
     problem: str | None = None
     timeout: float = TIMEOUT
+
+    @property
+    def is_in_background(self) -> bool:
+        """Whether a relay has started it: it serves no client but those of relays, and ends by itself."""
+        return self.problem is None and not self.stdio and not self.endpoint
 
     def get(self, path: str) -> Any:
         """Get what the admin API has at a path, which is relative to the version.
@@ -84,11 +90,16 @@ class RunningHost:
                 yield _object(line)
 
 
+def socket_paths(state: Path) -> set[Path]:
+    """The sockets of hosts below this state directory, also of those that have ended."""
+    return set((state / "run").glob(f"*{SOCKET_SUFFIX}"))
+
+
 def find_hosts(state: Path, timeout: float = TIMEOUT) -> list[RunningHost]:
     """Every host of this user whose socket is below this state directory, in the order of their start. Sockets at
     which nobody listens any more are removed. `timeout`: seconds in which a host must answer, now and later."""
     hosts: list[tuple[float, RunningHost]] = []
-    for path in (state / "run").glob(f"*{SOCKET_SUFFIX}"):
+    for path in socket_paths(state):
         started = 0.0
         try:
             started = path.lstat().st_mtime
@@ -168,8 +179,9 @@ def _send(
     connection: _UnixConnection, method: str, path: str, body: dict[str, object] | None = None
 ) -> http.client.HTTPResponse:
     data = None if body is None else json.dumps(body)
-    connection.request(method, path, data, {} if data is None else {"content-type": "application/json"})
-    return connection.getresponse()
+    with announced("for a running host"):
+        connection.request(method, path, data, {} if data is None else {"content-type": "application/json"})
+        return connection.getresponse()
 
 
 def _request(connection: _UnixConnection, method: str, path: str, body: dict[str, object] | None = None) -> Any:

@@ -33,7 +33,9 @@ _WITHOUT_KEY = {
 @click.option("--caller", metavar="NAME", help="Only records of this caller.")
 @click.option("--since", metavar="AGE", type=AgeType(), help="Only records of the last 15m, 2h, 7d.")
 @click.option("--follow", is_flag=True, help="Go on with new records.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines also on a terminal.")
+@click.option(
+    "--table/--json", "as_table", default=None, help="The form. Default: a table on a terminal, else JSON lines."
+)
 @state_option
 @pass_selection
 @click.pass_context
@@ -45,12 +47,12 @@ def audit(
     caller: str | None,
     since: int | None,
     follow: bool,
-    as_json: bool,
+    as_table: bool | None,
 ) -> int:
     """Print, verify or seal the audit.
 
-    Without a command: print the records of all hosts in order of time: as a table on a terminal, and otherwise as one
-    JSON object a line.
+    Without a command: print the records of all hosts in order of time: as a table on a terminal or with --table, and
+    otherwise as one JSON object a line.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -61,7 +63,7 @@ def audit(
     allow_interrupts()
     begin = None if since is None else time.time() - since
     form: Callable[[Mapping[str, Any]], str] = json.dumps
-    if sys.stdout.isatty() and not as_json:
+    if sys.stdout.isatty() if as_table is None else as_table:
         form = _row
         print(_COLUMNS.format("TIME", "KIND", "SERVER", "ENTRY", "WHAT"))
     with as_command_failures():
@@ -103,8 +105,11 @@ def _what(record: Mapping[str, Any]) -> str:
     match record["kind"]:
         case "decision":
             caller = record.get("principal") or record.get("client") or "a client without a name"
+            program = "{program} ({pid})".format(**record["process"]) if record.get("process") else ""
+            program = "" if program in caller else f", {program}"
+            through = f", through {record['through']}" if record.get("through") else ""
             given = f", allowed by {record['approver']}" if record.get("approver") else ""
-            return f"{record['verdict']} ({record['rule']}) for {caller}{given}"
+            return f"{record['verdict']} ({record['rule']}) for {caller}{program}{through}{given}"
         case "outcome":
             return f"{record['outcome']}, {record['micros'] / 1000:.1f} ms, {record['bytes']} bytes"
         case "ask":
@@ -131,7 +136,8 @@ def _what(record: Mapping[str, Any]) -> str:
 def verify(selection: Selection, key_file: str | None, head: str | None) -> int:
     """Verify the audit: print the state of each file.
 
-    The exit code is 1 if a file is not as it was written, or is missing.
+    The exit code is 1 if a file is not as it was written, continues one that
+    is missing, does not fit the key, or does not have the head.
     """
     from host.audit.seal import read_state
     from host.audit.verify import read_head, verify_all

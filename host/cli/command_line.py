@@ -6,39 +6,73 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
-from host.cli.audit import audit
-from host.cli.completion import COMPLETE_VARIABLE, complete, completion
-from host.cli.config_file import check, schema
-from host.cli.confirmations import ask, console
-from host.cli.connect import connect, disconnect
-from host.cli.definitions import definitions
-from host.cli.edit import add, init, remove
-from host.cli.endpoint import call, list_entries, prompt, read
+from host.cli.common import COMPLETE_VARIABLE
 from host.cli.exit_codes import DONE, INTERRUPTED, CommandFailed
-from host.cli.explain import explain
-from host.cli.grants import grants
-from host.cli.importing import import_servers
-from host.cli.login import credentials, login, logout
-from host.cli.serve import serve
-from host.cli.servers import disable, enable, logs, reload, restart
-from host.cli.status import status
 
 PROGRAM = "colonnade"
 ALIASES = {"pins": "definitions"}
 """Names of commands that help does not list."""
+COMMANDS = {
+    "serve": "serve.serve",
+    "check": "config_file.check",
+    "schema": "config_file.schema",
+    "init": "desktop.edit.init",
+    "add": "desktop.edit.add",
+    "remove": "desktop.edit.remove",
+    "import": "desktop.importing.import_servers",
+    "connect": "desktop.edit.connect",
+    "disconnect": "desktop.edit.disconnect",
+    "list": "endpoint.list_entries",
+    "call": "endpoint.call",
+    "read": "endpoint.read",
+    "prompt": "endpoint.prompt",
+    "status": "status.status",
+    "stop": "stop.stop",
+    "logs": "servers.logs",
+    "restart": "servers.restart",
+    "enable": "servers.enable",
+    "disable": "servers.disable",
+    "reload": "servers.reload",
+    "login": "login.login",
+    "logout": "login.logout",
+    "credentials": "login.credentials",
+    "ask": "confirmations.ask",
+    "console": "confirmations.console",
+    "definitions": "definitions.definitions",
+    "grants": "grants.grants",
+    "explain": "explain.explain",
+    "audit": "audit.audit",
+    "completion": "completion.completion",
+    "help": "command_line.show_help",
+}
+"""The place of each command in this folder, in the order of the help."""
 
 
 class _Commands(click.Group):
-    """Commands in the order in which they were added, with aliases."""
+    """Commands whose files are imported when they are needed: `serve` opens its port before all but its own."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        return super().get_command(context, ALIASES.get(name, name))
+        place = COMMANDS.get(ALIASES.get(name, name))
+        if place is None:
+            return None
+        module, _, function = place.rpartition(".")
+        command: click.Command = getattr(import_module(f"host.cli.{module}"), function)
+        return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, arguments)
+        except click.exceptions.NoSuchCommand as problem:  # it suggests names from `commands`, where there are none
+            raise click.exceptions.NoSuchCommand(problem.command_name, possibilities=COMMANDS, ctx=context) from None
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -90,19 +124,6 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> int:
     return DONE
 
 
-for _command in (
-    *(serve, check, schema),
-    *(init, add, remove),
-    *(import_servers, connect, disconnect),
-    *(list_entries, call, read, prompt),
-    *(status, logs, restart, enable, disable, reload),
-    *(login, logout, credentials),
-    *(ask, console, definitions, grants, explain, audit),
-    *(completion, show_help),
-):
-    colonnade.add_command(_command)
-
-
 def run(arguments: Sequence[str]) -> int:
     """Carry out the command that the arguments name; its exit code."""
     if sys.stdout is None or sys.stderr is None:  # started without them: the output goes nowhere
@@ -112,6 +133,8 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if instruction := os.environ.get(COMPLETE_VARIABLE):
+            from host.cli.completion import complete
+
             return complete(colonnade, PROGRAM, instruction)
         # Not `colonnade.main`: it ends with 1 when the reader of the output has left.
         with colonnade.make_context(PROGRAM, list(arguments)) as context:

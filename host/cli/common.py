@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,17 +17,23 @@ from urllib.parse import urlsplit
 import click
 
 from host.cli.exit_codes import WRONG, CommandFailed
+from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
     from config import Config
     from host.cli.targets import DecisionScope
+    from host.source import Endpoint
     from host.storage.directory import State
 
+COMPLETE_VARIABLE = "_COLONNADE_COMPLETE"
+"""The environment variable by which the script of a shell asks for completions."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CONFIG_NAME = "colonnade.yaml"
 FILE = click.Path(readable=False)  # whether it can be read is for the configuration to say, with its own sentence
 FOLDER = click.Path(file_okay=False, readable=False, path_type=Path)
+_EXAMPLE = """'{"text": "hi"}'"""
+_PAIR = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*=.*", re.DOTALL)
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
@@ -46,9 +54,14 @@ class Selection:
         return open_state(self.state)
 
     def scope(self) -> DecisionScope:
-        """Raises CommandFailed if the state directory cannot be used."""
+        """Whose decisions the command is about, once it has imported what it needs: interrupts are allowed.
+
+        Raises:
+            CommandFailed: the state directory cannot be used.
+        """
         from host.cli.targets import DecisionScope
 
+        allow_interrupts()
         return DecisionScope(self.open_state(), self.config)
 
 
@@ -68,7 +81,7 @@ def config_option(command: AnyCallable) -> AnyCallable:
         type=click.Path(readable=False, path_type=Path),
         expose_value=False,
         callback=_select,
-        help="Use the host of this configuration only.",
+        help="The configuration that is meant.",
     )(command)
 
 
@@ -84,6 +97,11 @@ def state_option(command: AnyCallable) -> AnyCallable:
     )(command)
 
 
+def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--config` and `--state`; the command takes the Selection first."""
+    return config_option(state_option(pass_selection(command)))
+
+
 def log_level_option(default: str) -> Callable[[AnyCallable], AnyCallable]:
     """Add `--log-level`."""
     return click.option(
@@ -93,6 +111,22 @@ def log_level_option(default: str) -> Callable[[AnyCallable], AnyCallable]:
         show_default=True,
         help="The least severity that is logged to standard error.",
     )
+
+
+def own_endpoint(config: Config, view: str) -> Endpoint:
+    """The endpoint of a client of this user, with a view if one is named.
+
+    Raises:
+        CommandFailed: there is no such view.
+    """
+    from config.problems import clip, did_you_mean
+    from host.addresses import addresses_of
+
+    endpoint = addresses_of(config).own(view)
+    if endpoint is None:
+        remedy = did_you_mean(view, config.views) or f"it has {', '.join(config.views) or 'none'}"
+        raise CommandFailed(f"--view: {config.source} has no view {clip(view)}; {remedy}", WRONG)
+    return endpoint
 
 
 def secrets_option(command: AnyCallable) -> AnyCallable:
@@ -149,19 +183,30 @@ class AgeType(click.ParamType[int]):
         return int(match[1]) * UNITS[match[2]]
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """The arguments of a call.
+def json_object(text: str = "{}", *more: str, before: str = "") -> dict[str, Any]:
+    """The arguments of a call. `before` is the command before them, without its options.
 
     Raises:
-        CommandFailed: the text is no JSON object.
+        CommandFailed: the text is no JSON object, or there are `more` words. What `key=value` should be is said.
     """
+    if words := dict(each.split("=", 1) for each in (text, *more) if _PAIR.fullmatch(each)):
+        meant = shlex.quote(json.dumps({name: _json_value(given) for name, given in words.items()}, ensure_ascii=False))
+        raise CommandFailed(f"the arguments must be one JSON object: {f'{before} {meant}'.strip()}", WRONG)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        raise CommandFailed(f"the arguments are not JSON: {problem}", WRONG) from problem
-    if not isinstance(value, dict):
-        raise CommandFailed('the arguments must be a JSON object, such as \'{"text": "hi"}\'', WRONG)
+        raise CommandFailed(f"the arguments are not JSON, such as {_EXAMPLE}: {problem}", WRONG) from problem
+    if not isinstance(value, dict) or more:
+        raise CommandFailed(f"the arguments must be one JSON object, such as {_EXAMPLE}", WRONG)
     return value
+
+
+def _json_value(text: str) -> object:
+    """The value that a word stands for: a number or a truth, or else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 # The terminal
@@ -169,10 +214,26 @@ def json_object(text: str) -> dict[str, Any]:
 
 def is_confirmed(question: str) -> bool:
     """Whether the person at the terminal answers yes. The end of the input is no."""
-    try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return (ask_person(question, " [y/N] ") or "").lower() in ("y", "yes")
+
+
+def ask_person(question: str, prompt: str) -> str | None:
+    """The line that a person types after the question was shown, without blanks around it; None at the end of the
+    input."""
+    show_question(question, prompt)
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
+def show_question(question: str, prompt: str) -> None:
+    """Show a question, and the prompt for its answer. What was typed at the terminal before, a begun line included, was
+    meant for something else and is thrown away. What comes through a pipe stays."""
+    import termios
+
+    print(question, end="", flush=True)
+    with suppress(OSError, ValueError, termios.error):  # no terminal, or one in name only
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    print(prompt, end="", flush=True)  # last: who waits for it may answer at once
 
 
 # Files
@@ -185,32 +246,41 @@ def find_config(remedy: str = "name its FILE") -> str:
     Raises:
         CommandFailed: there is neither.
     """
-    here, own = Path(CONFIG_NAME), users_config()
-    for each in (here, own):
+    if (found := default_config()) is not None:
+        return found
+    raise CommandFailed(f"there is no configuration: {remedy}, or put it at ./{CONFIG_NAME} or {users_config()}", WRONG)
+
+
+def default_config() -> str | None:
+    """As `find_config`; None if there is neither."""
+    for each in (Path(CONFIG_NAME), users_config()):
         if os.path.lexists(each):  # a link to nothing is an error of its own, not a reason to use the other one
             return str(each)
-    raise CommandFailed(f"there is no configuration: {remedy}, or put it at ./{here} or {own}", WRONG)
+    return None
 
 
 def users_config() -> Path:
     """The configuration that is used in folders without one of their own. It may not be there."""
-    home = os.environ.get("XDG_CONFIG_HOME", "")
-    # A relative one is to be ignored (XDG Base Directory Specification, "Basics").
-    folder = Path(home) if os.path.isabs(home) else Path.home() / ".config"
-    return folder / "colonnade" / CONFIG_NAME
+    from host import relay
+
+    return Path(relay.users_config(os.environ))
 
 
-def load_config(file: str, *, may_ask: bool = False) -> Config:
+def load_config(file: str, *, may_ask: bool = False, in_background: bool = False) -> Config:
     """The configuration, with its notices on standard error. If it is invalid, all problems are printed and the command
     ends.
 
     Args:
         may_ask: the inputs of a desktop host's file may be asked for on the terminal, if there is one.
+        in_background: servers may lack variables, which clients hand over.
     """
     from config import ConfigError, load
 
     try:
-        config = load(file, ask=ask_for_input) if may_ask and sys.stdin.isatty() else load(file)
+        if may_ask and sys.stdin.isatty():
+            config = load(file, ask=ask_for_input)
+        else:
+            config = load(file, in_background=in_background)
     except ConfigError as problem:
         print(problem, file=sys.stderr)
         if not may_ask and not sys.stdin.isatty() and (unset := _unset_variables(file)):
@@ -228,8 +298,7 @@ def load_config(file: str, *, may_ask: bool = False) -> Config:
 def _unset_variables(file: str) -> list[str]:
     """The environment variables that a configuration of ours needs and that are not set."""
     from config import ConfigError
-    from config.hosts import place_of
-    from config.load import read_file
+    from config.load import place_of, read_file
     from config.references import variables_in
 
     try:
@@ -276,9 +345,25 @@ def show_path(path: Path) -> str:
         return visible(str(path))
 
 
+def typed_path(path: Path) -> str:
+    """A path as a word of a command line."""
+    from host.sanitize import visible
+
+    shown = show_path(path)
+    return shown if shown == f"~/{shlex.quote(shown[2:])}" else visible(shlex.quote(str(path)))
+
+
 def count_servers(config: Config) -> str:
     """The number of servers that are not disabled, in words."""
     return counted(sum(not spec.disabled for spec in config.servers.values()), "server")
+
+
+def own_folder() -> str:
+    """The real path of the folder in which the command runs, which is that of a client; empty if it is gone."""
+    try:
+        return os.path.realpath(os.getcwd())
+    except OSError:
+        return ""
 
 
 def counted(count: int, what: str) -> str:

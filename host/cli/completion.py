@@ -16,10 +16,9 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from host.cli.common import COMPLETE_VARIABLE
 from host.cli.exit_codes import DONE
 
-COMPLETE_VARIABLE = "_COLONNADE_COMPLETE"
-"""The environment variable by which the script of a shell asks for completions."""
 SHELLS = ("bash", "zsh", "fish")
 
 _BREAKS = re.compile("[:=@]+")
@@ -64,7 +63,8 @@ def complete(root: click.Command, name: str, instruction: str) -> int:
 def completion(context: click.Context, shell: str) -> int:
     """Print the completion script of a shell.
 
-    It completes commands, options, and the names of servers, tools, prompts and resources of the running host.
+    It completes commands, options, and the names of servers, tools, prompts, resources, views and callers of the
+    running host.
 
     \b
     bash: eval "$(colonnade completion bash)"     in ~/.bashrc

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from host.cli.common import FILE, count_servers, find_config, load_config
+from host.cli.endpoint_certificate import read_certificate
 from host.cli.exit_codes import DONE, FAILED
-from host.cli.http_servers import read_certificate
 
 if TYPE_CHECKING:
-    from config import StdioServer
+    from config import Config, StdioServer
 
 
 @click.command()
@@ -40,15 +40,33 @@ def check(file: str | None) -> int:
         print(f"{spec.id}: {what}" + (" (disabled)" if spec.disabled else ""))
         if spec.problem:
             unusable += not spec.disabled
-        elif isinstance(spec, StdioServer) and not spec.disabled:
-            _check_program(spec)
+        elif not spec.disabled:
+            if isinstance(spec, StdioServer):
+                _check_program(spec)
             for warning in warnings_of(spec):
                 print(f"{spec.id}: notice: {warning}", file=sys.stderr)
+    for name in config.views:
+        print(f"@{name}: {_describe_view(config, name)}")
     if unusable:
         print(f"{file}: {count_servers(config)}; {unusable} cannot be used")
         return FAILED
     print(f"{file}: ok, {count_servers(config)}")
     return DONE
+
+
+def _describe_view(config: Config, name: str) -> str:
+    """The servers of a view, and its callers."""
+    from config.model import ENTRY_RULES
+    from config.views import ALL
+
+    view = config.views[name]
+    parts = (
+        id if part == ALL else f"{id} ({', '.join(kind for kind in ENTRY_RULES if getattr(part, kind)) or 'nothing'})"
+        for id, part in (view.servers or {}).items()
+    )
+    what = "everything" if view.servers is None else ", ".join(parts) or "nothing"
+    whose = [*view.callers, *(["all that no view names"] if name == config.default_view else [])]
+    return f"{what}; for {', '.join(whose) or 'whoever asks for it'}"
 
 
 def _check_program(spec: StdioServer) -> None:
@@ -57,7 +75,7 @@ def _check_program(spec: StdioServer) -> None:
     from host.upstream.server_secrets import ServerSecrets
 
     path = spec.env["PATH"].reveal() if "PATH" in spec.env else None
-    problems = [] if spec.cwd.is_dir() else ["bad cwd"]
+    problems = [] if spec.takes_client_folder or spec.cwd.is_dir() else ["bad cwd"]
     if shutil.which(spec.program.reveal(), path=path) is None:
         exists = shutil.which(spec.program.reveal(), os.F_OK, path)
         problems.append("not executable" if exists else "not found")

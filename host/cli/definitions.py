@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from host.cli.approving import approve_shown, show_definition
 from host.cli.common import (
-    AnyCallable,
     Selection,
-    config_option,
     is_confirmed,
-    pass_selection,
-    state_option,
+    selection_options,
 )
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.names import SERVER
-from host.cli.signals import allow_interrupts
 from host.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from host.cli.targets import DecisionScope, DecisionTarget
+    from host.cli.targets import DecisionTarget
     from host.storage.directory import State
 
 SHORT_ID_LENGTH = 10
@@ -34,9 +31,7 @@ KINDS = ("tool", "prompt", "resource", "template", "instructions", "launch")
 
 @click.group(invoke_without_command=True)
 @click.option("--show", is_flag=True, help="Show every difference in full.")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 @click.pass_context
 def definitions(context: click.Context, selection: Selection, show: bool) -> int:
     """List, approve, reject or revoke definitions.
@@ -46,10 +41,13 @@ def definitions(context: click.Context, selection: Selection, show: bool) -> int
     """
     if context.invoked_subcommand is not None:
         return DONE
-    scope = _scope(selection)
+    scope = selection.scope()
     is_empty = True
+    uncounted: list[tuple[str, int]] = []
     for target in scope.all():
-        held_rows = _held(target)
+        state = _compared_state(target)
+        held_rows = state["held"]
+        uncounted += [(row["id"], count) for row in state["servers"] if (count := row["uncounted"])]
         if held_rows:
             is_empty = False
             print(f"{target.config}:")
@@ -62,48 +60,58 @@ def definitions(context: click.Context, selection: Selection, show: bool) -> int
         if not show:
             print("To see them in full: colonnade definitions --show")
         print("To decide: colonnade definitions approve ID... (or reject, revoke)")
+    for id, count in uncounted:
+        tools, they = ("tool", "it") if count == 1 else ("tools", "them")
+        do_not = f"whose claims do not count before you approve {they}: colonnade definitions approve {id}"
+        print(f"{id}: {count} {tools}, {do_not}")
     return DONE
 
 
-def _decision_options(command: AnyCallable) -> AnyCallable:
-    options: list[Callable[[AnyCallable], AnyCallable]] = [
-        click.argument("ids", metavar="[ID]...", nargs=-1),
-        click.option("--server", metavar="NAME", type=SERVER, help="All held definitions of this server, shown first."),
-        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
-        config_option,
-        state_option,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def _decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(selection_options(command))
+    command = click.option("--server", metavar="NAME", type=SERVER, help="All of this server, as SERVER.")(command)
+    return click.argument("names", metavar="[SERVER|ID]...", nargs=-1)(command)
 
 
 @definitions.command()
 @_decision_options
-@pass_selection
-def approve(selection: Selection, ids: tuple[str, ...], server: str | None, yes: bool) -> int:
-    """Approve held definitions, by the ids that `definitions` shows."""
-    return _decide(selection, "approve", ids, server, has_agreed=yes)
+@click.option("--show", is_flag=True, help="Show each definition in full.")
+def approve(selection: Selection, names: tuple[str, ...], server: str | None, yes: bool, show: bool) -> int:
+    """Approve definitions: held ones, by the ids that `definitions` shows, or all that a server offers.
+
+    With SERVER, all definitions of it that no person has approved are shown, with what its tools claim about
+    themselves, and approved if you agree. From then on the rules count these claims.
+    """
+    scope = selection.scope()
+    targets = scope.all()
+    servers, ids = _split(targets, names, server)
+    if servers and ids:
+        raise CommandFailed("name servers, or ids, but not both", WRONG)
+    if not servers:
+        return _decide(scope.state, targets, "approve", ids, None, has_agreed=True)
+    return max(_approve_list(scope.state, targets, each, has_agreed=yes, whole=show) for each in servers)
 
 
 @definitions.command()
 @_decision_options
-@pass_selection
-def reject(selection: Selection, ids: tuple[str, ...], server: str | None, yes: bool) -> int:
-    """Reject held definitions, by the ids that `definitions` shows."""
-    return _decide(selection, "reject", ids, server, has_agreed=yes)
+def reject(selection: Selection, names: tuple[str, ...], server: str | None, yes: bool) -> int:
+    """Reject held definitions, by the ids that `definitions` shows, or all of a server."""
+    scope = selection.scope()
+    targets = scope.all()
+    servers, ids = _split(targets, names, server)
+    if len(servers) > 1 or (servers and ids):
+        raise CommandFailed("name one server, or ids", WRONG)
+    return _decide(scope.state, targets, "reject", ids, next(iter(servers), None), has_agreed=yes)
 
 
 @definitions.command()
 @click.argument("server", type=SERVER)
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name", default="")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def revoke(selection: Selection, server: str, kind: str, name: str) -> int:
     """Hold an approved definition until it is approved again."""
-    scope = _scope(selection)
+    scope = selection.scope()
     from host.cli.targets import only
 
     definition = {"server": server, "kind": kind, "name": name, "fingerprint": ""}
@@ -111,25 +119,75 @@ def revoke(selection: Selection, server: str, kind: str, name: str) -> int:
     return DONE
 
 
-def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str | None, *, has_agreed: bool) -> int:
-    if not ids and server is None:
-        raise CommandFailed("say what: the ids that `colonnade definitions` shows, or --server NAME for all", WRONG)
-    scope = _scope(selection)
+def _split(targets: Sequence[DecisionTarget], names: Sequence[str], server: str | None) -> tuple[list[str], list[str]]:
+    """The servers and the ids among these names."""
+    known = {id for target in targets for id in target.servers()} if names else set()
+    servers = [*([] if server is None else [server]), *(name for name in names if name in known)]
+    ids = [name for name in names if name not in known]
+    if not servers and not ids:
+        which = "the ids that `colonnade definitions` shows, or a server (--server NAME) for all of it"
+        raise CommandFailed(f"say what: {which}", WRONG)
+    return list(dict.fromkeys(servers)), ids
+
+
+def _approve_list(
+    state: State, targets: Sequence[DecisionTarget], server: str, *, has_agreed: bool, whole: bool
+) -> int:
+    """Show all definitions of a server that no person has approved, and approve them."""
+    from host.cli.targets import only
+
+    target = only([each for each in targets if server in each.servers()] or targets)
+    rows = target.post("definitions/list", server=server)["definitions"]
+    held = [each for each in _compared_state(target)["held"] if each["server"] == server and not each["rejected"]]
+    automatic = [row for row in rows if row["standing"] == "approved" and not (row["counts"] or row["denied"])]
+    unfit = [each for each in (*held, *automatic) if each["problem"]]
+    chosen = [each["fingerprint"] for each in (*held, *automatic) if not each["problem"]]
+    for each in held:
+        _show_held(state, each, whole=True)
+    for row in automatic:
+        show_definition(f"  {row['kind']} {row['name']}".rstrip(), row, whole=whole)
+    for each in unfit:
+        _say_unfit(each)
+    if not chosen:
+        print(f"No definition of {server} waits for your approval.")
+        return FAILED if unfit else DONE
+    if not has_agreed and not _confirmed(f"Approve {'all of these' if len(chosen) > 1 else 'this'} of {server}?"):
+        print("Nothing was done.")
+        return FAILED
+    for done in approve_shown(target, server, chosen):
+        print(done)
+    return FAILED if unfit else DONE
+
+
+def _say_unfit(row: Mapping[str, Any]) -> None:
+    named = f"{row['server']}: {row['kind']} {row['name']}".rstrip()
+    print(f"colonnade: {named} was not approved: {row['problem']}", file=sys.stderr)
+
+
+def _decide(
+    state: State,
+    targets: Sequence[DecisionTarget],
+    decision: str,
+    ids: Sequence[str],
+    server: str | None,
+    *,
+    has_agreed: bool,
+) -> int:
     from host.cli.targets import only
 
     chosen = [
         (target, held)
-        for target in scope.all()
-        for held in _held(target)
-        if (short_id(scope.state, held) in ids if ids else held["server"] == server and not held["rejected"])
+        for target in targets
+        for held in _compared_state(target)["held"]
+        if (short_id(state, held) in ids if ids else held["server"] == server and not held["rejected"])
     ]
-    missing = set(ids) - {short_id(scope.state, held) for _, held in chosen}
+    missing = set(ids) - {short_id(state, held) for _, held in chosen}
     if missing or not chosen:
         which = f"with the id {', '.join(sorted(missing))}" if missing else f"of {server}"
         raise CommandFailed(f"no held definition {which} (any more); `colonnade definitions` shows the current list")
     target = only(list({id(target): target for target, _ in chosen}.values()))
     for _, held in chosen:
-        _show_held(scope.state, held, whole=True)
+        _show_held(state, held, whole=True)
     if not ids and not has_agreed:
         which = "all of these" if len(chosen) > 1 else "this"
         if not _confirmed(f"{decision.capitalize()} {which}?"):
@@ -138,19 +196,12 @@ def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str
     code = DONE
     for _, held in chosen:
         if decision == "approve" and held["problem"]:
-            named = f"{held['server']}: {held['kind']} {held['name']}".rstrip()
-            print(f"colonnade: {named} was not approved: {held['problem']}", file=sys.stderr)
+            _say_unfit(held)
             code = FAILED
             continue
         definition = {key: held[key] for key in ("server", "kind", "name", "fingerprint")}
         print(target.post("definitions/decide", **definition, decision=decision)["done"])
     return code
-
-
-def _scope(selection: Selection) -> DecisionScope:
-    scope = selection.scope()
-    allow_interrupts()
-    return scope
 
 
 def _confirmed(question: str) -> bool:
@@ -160,13 +211,13 @@ def _confirmed(question: str) -> bool:
     return is_confirmed(question)
 
 
-def _held(target: DecisionTarget) -> list[Mapping[str, Any]]:
-    """The held definitions with all differences. A host computes only so many at a time."""
-    held: list[Mapping[str, Any]] = target.state()["held"]
-    ready = -1
-    while not all(each["ready"] for each in held) and ready < (ready := sum(each["ready"] for each in held)):
-        held = target.state()["held"]
-    return held
+def _compared_state(target: DecisionTarget) -> Mapping[str, Any]:
+    """The state, in which the held definitions have all differences. A host computes only so many at a time."""
+    state = target.state()
+    compared = -1
+    while compared < (ready := sum(each["ready"] for each in state["held"])) < len(state["held"]):
+        compared, state = ready, target.state()
+    return state
 
 
 def _show_held(state: State, held: Mapping[str, Any], *, whole: bool) -> None:
@@ -175,6 +226,8 @@ def _show_held(state: State, held: Mapping[str, Any], *, whole: bool) -> None:
     print(f"  {short_id(state, held)}  {held['server']}: {held['kind']}{name}  ({status})")
     if held["problem"]:
         print(f"      cannot be approved: {held['problem']}")
+    if order := held.get("order"):  # a host of an older version does not say it
+        print(f"      {order}")
     if whole:
         is_new = all(piece["op"] == "added" for piece in held["diff"])
         lines = held["text"].split("\n") if is_new else Terminal(sys.stdout).difference(held["diff"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,27 +18,33 @@ from host.cli.common import (
     HeaderType,
     Selection,
     UrlType,
+    config_option,
+    default_config,
+    find_config,
     json_object,
     load_config,
     log_level_option,
     pass_selection,
     state_option,
+    users_config,
 )
-from host.cli.exit_codes import DONE, FAILED, UNREACHED, CommandFailed
-from host.cli.names import PROMPT, RESOURCE, SERVER, TOOL
+from host.cli.exit_codes import DONE, FAILED, UNREACHED, WRONG, CommandFailed
+from host.cli.names import PROMPT, RESOURCE, SERVER, TOOL, view_option
 from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
+    from host.cli.admin_client import RunningHost
     from host.cli.endpoint_client import Target
-    from host.cli.results import ResultPrinter
     from host.storage.directory import State
 
 
 def _endpoint_options(command: AnyCallable) -> AnyCallable:
     options: list[Callable[[AnyCallable], AnyCallable]] = [
+        config_option,
         click.option(
-            "--config", metavar="FILE", type=FILE, help="Start a host from this configuration for the command."
+            "--running", metavar="FILE", type=FILE, hidden=True, help="The same as --config, of a former version."
         ),
+        click.option("--own", is_flag=True, help="Use a host of its own, started for this command."),
         click.option("--url", metavar="URL", type=UrlType(), help="Use the endpoint at this URL."),
         click.option(
             "--header",
@@ -44,8 +52,9 @@ def _endpoint_options(command: AnyCallable) -> AnyCallable:
             metavar="'NAME: VALUE'",
             multiple=True,
             type=HeaderType(),
-            help="Send this header to the endpoint at --url; may be repeated.",
+            help="Send this header to the endpoint at the URL; may be repeated.",
         ),
+        view_option("Use what this view has."),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         log_level_option("error"),
         state_option,
@@ -69,57 +78,79 @@ def _files_option(command: AnyCallable) -> AnyCallable:
 
 @click.command("list")
 @click.argument("server", required=False, type=SERVER)
+@click.option("--clients", is_flag=True, help="List the clients of your running hosts instead.")
 @_endpoint_options
 @pass_selection
-def list_entries(selection: Selection, /, server: str | None, as_json: bool, **where: Any) -> int:
+def list_entries(selection: Selection, /, server: str | None, clients: bool, as_json: bool, **where: Any) -> int:
     """List servers with their states, and all entries.
 
     With SERVER: its entries alone, with whole descriptions and their arguments, and the entries that clients do not
-    see. Without --config and --url: those of the running host.
+    see. Without --config, --own and --url: those of ./colonnade.yaml, or else ~/.config/colonnade/colonnade.yaml. A
+    running host of it is used; if there is none, the only one that runs, and if none does, one is started for this,
+    but not of a file in the current folder.
 
     Tokens are an estimate: the bytes of the definitions that clients see, divided by 4.
     """
-    _check_options(**where)
+    _check_options(selection, **where)
     from host.cli import listing
+    from host.cli.desktop.host_file import cut_names
     from host.cli.endpoint_client import fetch_listing
     from host.cli.terminal import Terminal
 
-    found = fetch_listing(_target(selection, **where), server)
+    if clients:
+        if server or selection.config or any(where[each] for each in ("running", "own", "url", "headers", "view")):
+            text = "--clients lists those of your running hosts: only --json and --state go with it."
+            raise click.UsageError(text, click.get_current_context())
+        return _list_clients(selection, as_json=as_json)
+    target = _target(selection, **where)
+    found = fetch_listing(target, server)
     if server is not None:
         found = found.of_server(server)
     if as_json:
         print(json.dumps(listing.as_json(found), indent=2))
     else:
-        listing.show(Terminal(sys.stdout), found, in_full=server is not None)
+        terminal = Terminal(sys.stdout)
+        listing.show(terminal, found, in_full=server is not None)
+        for text in () if target.source is None else cut_names(target.source, found.tool_names):
+            print(terminal.paragraph("note: ", text, indent=6, faint=True))
+    return DONE
+
+
+def _list_clients(selection: Selection, *, as_json: bool) -> int:
+    from host.cli import listing
+    from host.cli.terminal import Terminal
+
+    targets = selection.scope().running()
+    hosts = [{"config": each.config, "pid": each.pid, **each.host.get("clients")} for each in targets]
+    if as_json:
+        print(json.dumps(hosts, indent=2))
+    else:
+        listing.show_clients(Terminal(sys.stdout), hosts)
     return DONE
 
 
 @click.command()
 @click.argument("name", type=TOOL)
-@click.argument("arguments", default="{}")
+@click.argument("arguments", nargs=-1)
 @_files_option
 @_endpoint_options
 @pass_selection
-def call(selection: Selection, /, name: str, arguments: str, folder: Path, as_json: bool, **where: Any) -> int:
+def call(
+    selection: Selection, /, name: str, arguments: tuple[str, ...], folder: Path, as_json: bool, **where: Any
+) -> int:
     """Call a tool.
 
-    NAME is the name that `colonnade list` shows, ARGUMENTS a JSON object. Without --config and --url, the running host
-    is used. Images, audio and other binary content are written into new files; --json prints the result as it is.
+    NAME is the name that `colonnade list` shows, ARGUMENTS a JSON object. Without --config, --own and --url, the same
+    host is used as by `list`. Images, audio and other binary content are written into new files; --json prints the
+    result as it is.
     """
-    json_object(arguments)
-    _check_options(**where)
+    _check_name(name, *arguments)
+    json_object(*arguments, before=f"colonnade call {shlex.quote(name)}")
     from msgspec import Raw
 
-    from host.cli.endpoint_client import request_entry
-    from host.cli.results import ResultPrinter
-    from host.protocol.methods import TOOLS_CALL
-
     # The text, not the object: the tool gets the arguments as they were written.
-    params = {"arguments": Raw(arguments.encode())}
-    result = request_entry(_target(selection, **where), TOOLS_CALL, name, params)
-    printer = ResultPrinter(folder, name)
-    code = _show(result, as_json, printer, printer.show_tool_result)
-    return FAILED if result.get("isError") is True else code
+    params = {"arguments": Raw("".join(arguments).encode() or b"{}")}
+    return _request(selection, "tool", name, params, folder, as_json=as_json, where=where)
 
 
 @click.command()
@@ -130,96 +161,157 @@ def call(selection: Selection, /, name: str, arguments: str, folder: Path, as_js
 def read(selection: Selection, /, uri: str, folder: Path, as_json: bool, **where: Any) -> int:
     """Read a resource.
 
-    URI is one that `colonnade list` shows, or one that a template describes. Without --config and --url, the running
-    host is used. Content that is no text is written into new files; --json prints the result as it is.
+    URI is one that `colonnade list` shows, or one that a template describes. Without --config, --own and --url, the
+    same host is used as by `list`. Content that is no text is written into new files; --json prints the result as it
+    is.
     """
-    _check_options(**where)
-    from host.cli.endpoint_client import request_entry
-    from host.cli.results import ResultPrinter
-    from host.protocol.methods import RESOURCES_READ
-
-    result = request_entry(_target(selection, **where), RESOURCES_READ, uri, {})
-    printer = ResultPrinter(folder, uri)
-    return _show(result, as_json, printer, printer.show_contents)
+    return _request(selection, "resource", uri, {}, folder, as_json=as_json, where=where)
 
 
 @click.command()
 @click.argument("name", type=PROMPT)
-@click.argument("arguments", default="{}")
+@click.argument("arguments", nargs=-1)
 @_files_option
 @_endpoint_options
 @pass_selection
-def prompt(selection: Selection, /, name: str, arguments: str, folder: Path, as_json: bool, **where: Any) -> int:
+def prompt(
+    selection: Selection, /, name: str, arguments: tuple[str, ...], folder: Path, as_json: bool, **where: Any
+) -> int:
     """Get a prompt.
 
-    NAME is the name that `colonnade list` shows, ARGUMENTS a JSON object whose values are texts. Without --config and
-    --url, the running host is used. Content that is no text is written into new files; --json prints the result as it
-    is.
+    NAME is the name that `colonnade list` shows, ARGUMENTS a JSON object whose values are texts. Without --config,
+    --own and --url, the same host is used as by `list`. Content that is no text is written into new files; --json
+    prints the result as it is.
     """
-    given = json_object(arguments)
-    _check_options(**where)
+    _check_name(name, *arguments)
+    given = json_object(*arguments, before=f"colonnade prompt {shlex.quote(name)}")
+    return _request(selection, "prompt", name, {"arguments": given}, folder, as_json=as_json, where=where)
+
+
+def _check_name(name: str, *words: str) -> None:
+    """Raises CommandFailed if the name and the first word are a server and its entry."""
+    from host.cli.suggest import name_of_words
+
+    if "__" not in name and words and (meant := name_of_words(name, words[0])):
+        raise CommandFailed(f"expected the name as clients see it; did you mean {meant}?", WRONG)
+
+
+def _request(
+    selection: Selection,
+    kind: str,
+    name: str,
+    params: Mapping[str, object],
+    folder: Path,
+    *,
+    as_json: bool,
+    where: Mapping[str, Any],
+) -> int:
+    """Send a request that reaches one entry, and print its result. The exit code is that of a failure if the tool says
+    so, or if a part of the result could not be written."""
+    _check_options(selection, **where)
     from host.cli.endpoint_client import request_entry
     from host.cli.results import ResultPrinter
-    from host.protocol.methods import PROMPTS_GET
+    from host.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL
 
-    result = request_entry(_target(selection, **where), PROMPTS_GET, name, {"arguments": given})
     printer = ResultPrinter(folder, name)
-    return _show(result, as_json, printer, printer.show_prompt)
-
-
-def _show(
-    result: Mapping[str, Any], as_json: bool, printer: ResultPrinter, show: Callable[[Mapping[str, Any]], None]
-) -> int:
-    """Print a result; the exit code is that of a failure if a part of it could not be written."""
+    method, show = {
+        "tool": (TOOLS_CALL, printer.show_tool_result),
+        "resource": (RESOURCES_READ, printer.show_contents),
+        "prompt": (PROMPTS_GET, printer.show_prompt),
+    }[kind]
+    result = request_entry(_target(selection, **where), method, name, params)
     if as_json:
         print(json.dumps(result, indent=2))
-        return DONE
-    show(result)
-    return DONE if printer.is_whole else FAILED
+    else:
+        show(result)
+    has_failed = kind == "tool" and result.get("isError") is True
+    return FAILED if has_failed or not printer.is_whole else DONE
 
 
-def _check_options(config: str | None, url: str | None, headers: tuple[tuple[str, str], ...], log_level: str) -> None:
-    if config is not None and url is not None:
-        raise click.UsageError("--config and --url do not go together.", click.get_current_context())
-    if headers and config is not None:
+Headers = tuple[tuple[str, str], ...]
+
+
+def _check_options(
+    selection: Selection, running: str | None, own: bool, url: str | None, headers: Headers, view: str, log_level: str
+) -> None:
+    if running is not None:
+        print("colonnade: --running FILE is --config FILE by now, and will be removed", file=sys.stderr)
+    given = {"--config": selection.config, "--running": running, "--own": own or None, "--url": url}
+    chosen = [option for option, value in given.items() if value is not None]
+    if len(chosen) > 1 and chosen != ["--config", "--own"]:
+        raise click.UsageError(f"{' and '.join(chosen)} do not go together.", click.get_current_context())
+    if headers and (own or selection.config is not None):
         raise click.UsageError(
-            "--header does not go with --config: such a host needs no token.", click.get_current_context()
+            f"--header does not go with {chosen[0]}: no token is needed.", click.get_current_context()
         )
 
 
-def _running_endpoint(state: State | None) -> str:
-    """The URL of the only running host that has one.
+def _running_hosts(state: State | None, config: str | Path | None, default: str | None) -> list[RunningHost]:
+    """The running hosts of one configuration that this command can be a client of: of the one that is named, or else of
+    the default file, or else of the only one, which is said. None if no host runs, and a file is named or there is a
+    default one.
 
     Raises:
-        CommandFailed: none runs, or several do.
+        CommandFailed: there is none of this, or there are hosts of several configurations.
     """
     from host.cli.admin_client import find_hosts
+    from host.sanitize import visible
 
     hosts = [each for each in find_hosts(state.path) if not each.problem] if state is not None else []
-    endpoints = {each.endpoint: each.config for each in hosts if each.endpoint}
-    if not endpoints:
+    if config is not None:
+        hosts = [each for each in hosts if each.config == os.path.realpath(config)]
+    usable = [each for each in hosts if not each.stdio]
+    if config is None and default is not None:
+        if of_default := [each for each in usable if each.config == os.path.realpath(default)]:
+            return of_default
+        if len({each.config for each in usable}) == 1:
+            text = f"this is {visible(usable[0].config)}, which runs; {visible(default)} does not (--config)"
+            print(f"colonnade: {text}", file=sys.stderr)
+    if len(configs := list(dict.fromkeys(each.config for each in usable))) > 1:
+        known = "; ".join(map(visible, configs))
+        raise CommandFailed(f"several hosts run; say which one with --config FILE or --url URL: {known}")
+    if not usable and config is None and default is None:
         found = "no host of yours runs (colonnade serve)"
         if hosts:
-            found = f"the running host of {hosts[0].config} serves its one client only (serve --stdio)"
-        text = f"{found}; --config FILE starts one for this command, --url names another"
-        raise CommandFailed(text, UNREACHED)
-    if len(endpoints) > 1:
-        known = "; ".join(f"{url} ({config})" for url, config in endpoints.items())
-        raise CommandFailed(f"several hosts run; say which one with --url: {known}")
-    return next(iter(endpoints))
+            found = f"the running host of {visible(hosts[0].config)} serves its one client only (serve --stdio --own)"
+        raise CommandFailed(f"{found}; --config FILE starts one for this command, --url names another", UNREACHED)
+    return usable
 
 
 def _target(
-    selection: Selection, config: str | None, url: str | None, headers: tuple[tuple[str, str], ...], log_level: str
+    selection: Selection, running: str | None, own: bool, url: str | None, headers: Headers, view: str, log_level: str
 ) -> Target:
+    from host.addresses import VIEW_MARK
     from host.cli.endpoint_client import Target
     from host.storage.directory import state_directory
 
     allow_interrupts()
-    if config is not None:
-        return Target(None, {}, load_config(config), selection.open_state(), log_level)
+    command = str(click.get_current_context().info_name)
     # The endpoint may be another user's: no state directory is made for it.
     state = selection.open_state() if state_directory(selection.state).is_dir() else None
-    if url is None:
-        url = _running_endpoint(state)
-    return Target(url, dict(headers), None, state, log_level)
+    hosts: list[RunningHost] = []
+    if url is None and not own:
+        named = running or selection.config
+        default = None if named or headers else default_config()
+        hosts = _running_hosts(state, named, default)
+        if running is not None and not hosts:
+            raise CommandFailed(f"no host of {running} runs; --config FILE starts one for this command", UNREACHED)
+        # For one version, and only for people: scripts may take each line for an error.
+        if hosts and selection.config is not None and sys.stderr.isatty():
+            text = f"{selection.config} is served by process {hosts[-1].pid}, which is used; --own starts another one"
+            print(f"colonnade: {text}, as --config did", file=sys.stderr)
+        if headers and not (url := next((each.endpoint for each in hosts if each.endpoint), None)):
+            raise CommandFailed(f"--header is for a URL, and the host of {hosts[0].config} has none", WRONG)
+    if url is not None or hosts:
+        if url is not None and view:
+            url = f"{url.rstrip('/')}/{VIEW_MARK}{view}"
+        return Target(command, url, dict(headers), hosts, None, state, view, log_level)
+    file = str(selection.config or find_config("name its FILE with --config"))
+    if not own and selection.config is None:
+        if os.path.realpath(file) != os.path.realpath(users_config()):
+            # A folder may be somebody else's, such as a repository that was cloned: its programs start when asked for.
+            text = f"no host of ./{file} runs (colonnade serve); --config {file} starts its servers for this command"
+            raise CommandFailed(text, UNREACHED)
+        print(f"colonnade: no host of {file} runs, so one is started for this command", file=sys.stderr)
+    config = load_config(file)
+    return Target(command, None, {}, (), config, selection.open_state(), view, log_level)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -17,25 +19,26 @@ from msgspec import Raw
 from config import Config
 from host.admin.schema import LogLine
 from host.app import START_ERRORS, Host, open_host
-from host.cli.admin_client import find_hosts
+from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
+from host.cli.common import own_endpoint, own_folder
 from host.cli.exit_codes import UNREACHED, WRONG, CommandFailed
-from host.cli.http_servers import choose_plain_server
 from host.cli.listing import MAX_LOG_LINES, Listing, OwnersView, name_of, why_hidden
 from host.cli.log import open_log
 from host.cli.progress import ProgressBar
 from host.cli.suggest import did_you_mean
-from host.cli.terminal import Terminal
+from host.cli.terminal import MOMENT, Terminal, announced, say_waiting
+from host.client_process import ClientProcess
 from host.errors import ColonnadeError, first_exception
 from host.exchange import Answered, Caller, Exchange, NoClient, ProgressCallback
-from host.journal import Journal
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, members
-from host.mcp_client import fetch_status, open_mcp_client
-from host.names import inward_uri, split_name, template_matches
+from host.mcp_client import fetch_status, open_mcp_client, open_own_client
+from host.names import Names, template_matches
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.protocol.meta import with_progress_token
 from host.protocol.methods import LIST_METHODS, PROGRESS, Kind, Method
 from host.sanitize import visible
+from host.source import Endpoint
 from host.storage.directory import State
 from host.upstream.pages import read_list
 from host.wire.http_errors import AuthNeeded
@@ -45,7 +48,12 @@ LIST_TIMEOUT = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
+_LOOK_INTERVAL = 1.0
+"""Seconds between two looks at what is waited for."""
+
 T = TypeVar("T")
+_WaitedFor = tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+"""The confirmations and the servers of a host, as in its state."""
 
 
 class _Ask(Protocol):
@@ -53,7 +61,7 @@ class _Ask(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class OpenEndpoint:
     """An open endpoint.
 
     Args:
@@ -69,22 +77,39 @@ class Endpoint:
     owner: Callable[[], Awaitable[OwnersView | None]]
 
 
-Work = Callable[[Endpoint], Awaitable[T]]
+Work = Callable[[OpenEndpoint], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The endpoint to use: the one at `url`, or that of a host started from `config` for the command.
+    """The endpoint to use: the one at `url`, or that of the hosts of one configuration that run, or that of a host
+    started from `config` for the command.
 
     Args:
+        command: the name of the command.
         state: None if the user has no state directory, and none is needed.
+        view: the view to use; empty for none. A URL has it in its path.
     """
 
+    command: str
     url: str | None
     headers: Mapping[str, str]
+    running: Sequence[RunningHost]
     config: Config | None
     state: State | None
+    view: str
     log_level: str
+
+    @property
+    def name(self) -> str:
+        """What it is called in errors."""
+        return self.url or ("the host" if not self.running else f"the host of {visible(self.running[0].config)}")
+
+    @property
+    def source(self) -> str | None:
+        """The path of the configuration; None if it is not known."""
+        known = [*([] if self.config is None else [str(self.config.source)]), *(each.config for each in self.running)]
+        return known[0] if known else None
 
 
 def fetch_listing(target: Target, server: str | None) -> Listing:
@@ -102,12 +127,13 @@ def request_entry(target: Target, method: Method, name: str, params: Mapping[str
     Raises:
         CommandFailed: it was refused, or the endpoint cannot be reached.
     """
-    servers = () if target.config is None else target.config.servers
+    servers = {} if target.config is None else target.config.servers
+    names = Names(servers)
     if method.kind is Kind.RESOURCE:
-        found = inward_uri(name, servers)
+        found = names.inward_uri(name, servers)
         server = None if found is None else found[0]
     else:
-        server, _ = split_name(name)
+        server, _ = names.inward_name(name)
     raw = encode({method.target: name, **params})
     return _with_host(target, server, partial(_request, method=method, name=name, params=raw))
 
@@ -118,9 +144,12 @@ def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
     try:
         if target.url is not None:
             return trio.run(_remotely, target.url, target.headers, target.state, work)
+        if target.running:
+            assert target.state is not None
+            return trio.run(_at_running, target, target.state, work, server)
         assert target.config is not None
         assert target.state is not None
-        return trio.run(_locally, target.config, target.state, open_log(target.log_level), work, server)
+        return trio.run(_locally, target, target.config, target.state, work, server)
     except* CommandFailed as group:
         problem = first_exception(group)
         assert isinstance(problem, CommandFailed)
@@ -130,7 +159,7 @@ def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
         why = cause.with_remedy if isinstance(cause, LinkLost) else str(cause)
         if isinstance(cause, AuthNeeded):
             why = f"{cause}; credentials are given by --header 'Authorization: Bearer TOKEN'"
-        failure = CommandFailed(f"{target.url or 'the host'}: {why}", UNREACHED)
+        failure = CommandFailed(f"{target.name}: {why}", UNREACHED)
     except* START_ERRORS as group:
         failure = CommandFailed(str(first_exception(group)), WRONG)
     except* (PeerError, ColonnadeError) as group:
@@ -139,33 +168,124 @@ def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
 
 
 async def _remotely(url: str, headers: Mapping[str, str], state: State | None, work: Work[T]) -> T:
-    async with open_mcp_client(url, headers) as remote:
-        has = remote.negotiated.capabilities.__contains__
-        owner = partial(trio.to_thread.run_sync, _view_of_running, state, url)
-        return await work(Endpoint(remote.request, has, partial(fetch_status, url, headers), owner))
+    with announced(f"for {url}"):
+        async with open_mcp_client(url, headers) as remote:
+            has = remote.negotiated.capabilities.__contains__
+            owner = partial(trio.to_thread.run_sync, _view_of_running, state, url)
+            return await work(OpenEndpoint(remote.request, has, partial(fetch_status, url, headers), owner))
 
 
 def _view_of_running(state: State | None, url: str) -> OwnersView | None:
     """The host at the URL, if it is one of this user's."""
     for running in find_hosts(state.path) if state is not None else ():
         if running.problem is None and running.endpoint and f"{url}/".startswith(f"{running.endpoint}/"):
-            servers, catalog = running.get("state/servers")["servers"], running.get("state/catalog")["catalog"]
-            logs = {
-                id: running.post("servers/log", server=id)["lines"][-MAX_LOG_LINES:]
-                for id in _without_connection(servers)
-            }
-            return OwnersView(servers, catalog, logs)
+            return _view_of(running, None)
     return None
 
 
-async def _locally(config: Config, state: State, journal: Journal, work: Work[T], server: str | None) -> T:
-    async with open_host(config, state, journal, choose_plain_server(config.listen)) as host:
-        wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
-        with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
-            for upstream in wanted:
-                await upstream.main.life.settled.wait()
-        owner = partial(_view_of_own, host)
-        return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host), owner))
+def _view_of(running: RunningHost, view: str | None) -> OwnersView:
+    """The host as its owner sees it. `view`: the view that is listed; None if that is not known."""
+    servers, catalog = running.get("state/servers")["servers"], running.get("state/catalog")["catalog"]
+    logs = {id: running.post("servers/log", server=id)["lines"][-MAX_LOG_LINES:] for id in _without_connection(servers)}
+    views, seen = [], None
+    with suppress(AdminClientError):  # a host of an older version
+        views = running.get("state/views")["views"]
+        if view is not None and _has_views(views):
+            seen = running.post("callers/view", view=view)
+    return OwnersView(servers, catalog, logs, views, seen)
+
+
+def _has_views(views: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some lists may be other than those of all servers, under their usual names."""
+    return any(each["name"] or each["left_out"] for each in views)
+
+
+async def _at_running(target: Target, state: State, work: Work[T], server: str | None) -> T:
+    """At the one of the hosts of one configuration that serves commands."""
+    hosts = target.running
+    config = hosts[0].config
+    async with AsyncExitStack() as stack:
+        with announced(f"for the host of {visible(config)}"):
+            opening = open_own_client(config, state.path, target.command, own_folder(), target.view)
+            opened = await stack.enter_async_context(opening)
+        remote, pid = opened
+        host = next((each for each in hosts if each.pid == pid), hosts[-1])
+
+        def sections() -> _WaitedFor:
+            return host.get("state/confirmations")["confirmations"], host.get("state/servers")["servers"]
+
+        async def look() -> _WaitedFor:
+            return await trio.to_thread.run_sync(sections, abandon_on_cancel=True)
+
+        has = remote.negotiated.capabilities.__contains__
+        status = partial(trio.to_thread.run_sync, host.get, "state/servers")
+        owner = partial(trio.to_thread.run_sync, _view_of, host, target.view)
+        await stack.enter_async_context(_saying(server, look))
+        return await work(OpenEndpoint(remote.request, has, status, owner))
+
+
+async def _locally(target: Target, config: Config, state: State, work: Work[T], server: str | None) -> T:
+    endpoint, journal = own_endpoint(config, target.view), open_log(target.log_level)
+    async with open_host(config, state, journal) as host:
+
+        async def look() -> _WaitedFor:
+            sections = await host.admin.reader.sections(["confirmations", "servers"])
+            return sections["confirmations"], sections["servers"]
+
+        async with _saying(server, look):
+            wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
+            with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
+                async with trio.open_nursery() as nursery:
+                    for upstream in wanted:
+                        nursery.start_soon(upstream.wait_settled, own_folder())
+            owner = partial(_view_of_own, host, target.view)
+            ask = partial(_ask_locally, host, endpoint, f"colonnade {target.command}")
+            return await work(OpenEndpoint(ask, lambda _: True, partial(_status_of, host, endpoint), owner))
+
+
+# What is waited for
+
+
+@asynccontextmanager
+async def _saying(server: str | None, look: Callable[[], Awaitable[_WaitedFor]]) -> AsyncIterator[None]:
+    """Say on standard error what is waited for, for the block: a person at once, and else what takes longer than a
+    moment. `look` gives the confirmations and the servers of the host; the request is for this server (None: all)."""
+
+    async def say() -> None:
+        said, slow, since = "", "", trio.current_time()
+        while True:
+            await trio.sleep(_LOOK_INTERVAL)
+            try:
+                confirmations, servers = await look()
+            except CommandFailed:
+                continue
+            what, before, slow = _confirmation_of_ours(confirmations), slow, _slow_server(servers, server)
+            if what or (before and slow != before):
+                since = trio.current_time()
+            elif trio.current_time() - since > MOMENT:
+                what = slow
+            if what not in ("", said):
+                say_waiting(what)
+            said = what
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+def _confirmation_of_ours(confirmations: Iterable[Mapping[str, Any]]) -> str:
+    for each in confirmations:
+        if each["state"] == "waiting" and (each.get("process") or {}).get("pid") == os.getpid():
+            return f"for a person to confirm: colonnade ask {each['id']}, or colonnade console"
+    return ""
+
+
+def _slow_server(servers: Iterable[Mapping[str, Any]], server: str | None) -> str:
+    starting = [str(row["id"]) for row in servers if row["state"] == "starting" and server in (None, row["id"])]
+    if starting:
+        return f"for {', '.join(starting)} to start"
+    return f"for the answer of {visible(server)}" if server is not None else "for the lists"
 
 
 class _ProgressReader(NoClient):
@@ -179,22 +299,34 @@ class _ProgressReader(NoClient):
             self._report(members(notice.params or b"{}"))
 
 
-async def _ask_locally(host: Host, method: str, params: Raw | None, report: ProgressCallback | None = None) -> Raw:
+async def _ask_locally(
+    host: Host,
+    endpoint: Endpoint,
+    program: str,
+    method: str,
+    params: Raw | None,
+    report: ProgressCallback | None = None,
+) -> Raw:
     sent = with_progress_token(params, None if report is None else 1)
     client = NoClient() if report is None else _ProgressReader(report)
-    exchange = Exchange(Request(1, method, sent), members(sent or b"{}"), Caller("command line", None), client)
+    process = ClientProcess(program, os.getpid(), own_folder())
+    caller = Caller(f"{program} ({process.pid})", endpoint, process=process)
+    exchange = Exchange(Request(1, method, sent), members(sent or b"{}"), caller, client)
     answer = await host.router.answer(exchange)
     assert isinstance(answer, Answered)
     return answer.result
 
 
-async def _view_of_own(host: Host) -> OwnersView:
-    sections = await host.admin.sections(["servers", "catalog"])
+async def _view_of_own(host: Host, view: str) -> OwnersView:
+    sections = await host.admin.reader.sections(["servers", "catalog", "views"])
     logs: dict[str, list[LogLine]] = {}
     for id in _without_connection(sections["servers"]):
-        log = await host.admin.run_steps(host.admin.server_log(id, 0))
+        log = await host.admin.server_log(id, 0)
         logs[id] = log["lines"][-MAX_LOG_LINES:]
-    return OwnersView(sections["servers"], sections["catalog"], logs)
+    seen = None
+    if _has_views(sections["views"]):
+        seen = await host.admin.caller_view(None, view)
+    return OwnersView(sections["servers"], sections["catalog"], logs, sections["views"], seen)
 
 
 def _without_connection(servers: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -202,14 +334,14 @@ def _without_connection(servers: Iterable[Mapping[str, Any]]) -> list[str]:
     return [str(row["id"]) for row in servers if row["state"] in ("failed", "starting")]
 
 
-async def _status_of(host: Host) -> object:
-    return json.loads(host.status())
+async def _status_of(host: Host, endpoint: Endpoint) -> object:
+    return json.loads(host.status(endpoint))
 
 
 # Work at an endpoint
 
 
-async def _list(endpoint: Endpoint) -> Listing:
+async def _list(endpoint: OpenEndpoint) -> Listing:
     entries: dict[Kind, list[Raw]] = {}
     for kind in LIST_METHODS:
         try:
@@ -220,15 +352,14 @@ async def _list(endpoint: Endpoint) -> Listing:
     status = await endpoint.status()
     if not isinstance(status, dict):
         return Listing(entries, None, None)
-    ids = {row["id"] for row in status["servers"]}
     view = await endpoint.owner()
-    if view is not None:
-        rows = [row for row in view.servers if row["id"] in ids]
-        view = replace(view, servers=rows, catalog=[row for row in view.catalog if row["server"] in ids])
-    return Listing(entries, status["servers"], view)
+    servers = status["servers"]
+    if view is not None and view.seen is not None:
+        servers = [row for row in servers if row["id"] in view.seen["servers"]]
+    return Listing(entries, servers, view and view.of_servers({row["id"] for row in servers}))
 
 
-async def _read_list(endpoint: Endpoint, kind: Kind) -> list[Raw]:
+async def _read_list(endpoint: OpenEndpoint, kind: Kind) -> list[Raw]:
     found: list[Raw] = []
     listing = LIST_METHODS[kind]
     if endpoint.has_capability(listing.capability):
@@ -236,7 +367,7 @@ async def _read_list(endpoint: Endpoint, kind: Kind) -> list[Raw]:
     return found
 
 
-async def _request(endpoint: Endpoint, *, method: Method, name: str, params: Raw) -> Mapping[str, Any]:
+async def _request(endpoint: OpenEndpoint, *, method: Method, name: str, params: Raw) -> Mapping[str, Any]:
     bar = ProgressBar(Terminal(sys.stderr))
     try:
         result = await endpoint.request(method.name, params, bar.report)
@@ -251,7 +382,7 @@ async def _request(endpoint: Endpoint, *, method: Method, name: str, params: Raw
     return found if isinstance(found, dict) else {}
 
 
-async def _suggestion(endpoint: Endpoint, kind: Kind, name: str) -> str:
+async def _suggestion(endpoint: OpenEndpoint, kind: Kind, name: str) -> str:
     """The remedy for a name that is not listed; empty if it is, or is similar to none. The owner of the host hears why
     an entry is hidden."""
     try:

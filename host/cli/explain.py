@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from host.cli.common import Selection, config_option, json_object, pass_selection, state_option
+from host.cli.common import Selection, json_object, selection_options
 from host.cli.exit_codes import DONE, VERDICT_ASK, VERDICT_DENY, CommandFailed
-from host.cli.names import OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE, OWN_TOOL, SERVER, TOOL
-from host.cli.signals import allow_interrupts
+from host.cli.names import CALLER, OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE, OWN_TOOL, SERVER, TOOL, view_option
 
 if TYPE_CHECKING:
     from host.cli.targets import DecisionTarget
 
+_AUTOMATIC = {
+    "first sight": "approved when first seen, not by a person",
+    "trust": "approved, since the server is trusted",
+    "configuration": "approved by the configuration, not by a person",
+}
+"""The status of a definition that no person approved, by who did."""
 EXIT_CODES = {"allow": DONE, "ask": VERDICT_ASK, "deny": VERDICT_DENY}
 
 
+def _one_name(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str | None:
+    if len(words) > 1:
+        from host.cli.suggest import name_of_words
+
+        meant = name_of_words(*words) if len(words) == 2 else ""
+        remedy = f"; did you mean {meant}?" if meant else ", and arguments as --args JSON."
+        raise click.UsageError(f"Expected one NAME as clients see it{remedy}", context)
+    return words[0] if words else None
+
+
 @click.command()
-@click.argument("outward", metavar="[NAME]", required=False, type=TOOL)
+@click.argument("outward", metavar="[NAME]", nargs=-1, type=TOOL, callback=_one_name)
 @click.option("--server", metavar="NAME", type=SERVER, help="The server, as in the configuration.")
 @click.option("--tool", metavar="NAME", type=OWN_TOOL, help="A tool, by its own name at the server.")
 @click.option("--prompt", metavar="NAME", type=OWN_PROMPT, help="A prompt, by its own name at the server.")
 @click.option("--resource", metavar="URI", type=OWN_RESOURCE, help="A resource, by its own URI at the server.")
 @click.option("--template", metavar="URI", type=OWN_TEMPLATE, help="A resource template, by its own URI at the server.")
+@click.option("--caller", metavar="NAME", type=CALLER, help="Who calls, by its name in callers. Default: you.")
+@view_option("The view that the call comes in by. Default: the one of the caller.")
 @click.option("--args", "arguments", metavar="JSON", help="The arguments: a JSON object.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def explain(
     selection: Selection,
     outward: str | None,
@@ -39,34 +55,46 @@ def explain(
     prompt: str | None,
     resource: str | None,
     template: str | None,
+    caller: str | None,
+    view: str,
     arguments: str | None,
     as_json: bool,
 ) -> int:
-    """Explain the decision about a call.
+    """Explain the decision about a call, or the rules of a server.
 
     NAME is a tool, prompt or resource as clients see it. Otherwise --server is required, and one of --tool, --prompt,
-    --resource and --template. Nothing is sent and no person is asked.
+    --resource and --template; without these, all rules of the server are written out, then the decision about each of
+    its entries. Nothing is sent and no person is asked.
     Exit codes: 0 allow, 4 ask, 5 deny or held, 1 if there is no verdict.
     """
     entries = {"tool": tool, "prompt": prompt, "resource": resource, "template": template}
     named = [(kind, name) for kind, name in entries.items() if name is not None]
-    if (outward is not None and (named or server)) or (outward is None and (len(named) != 1 or not server)):
+    if (outward is not None and (named or server)) or (outward is None and (len(named) > 1 or not server)):
         raise click.UsageError(
-            "Expected NAME as clients see it, or --server with one of --tool, --prompt, --resource and --template.",
+            "Expected NAME as clients see it, or --server with one of --tool, --prompt, --resource and --template, or "
+            "--server alone.",
             click.get_current_context(),
         )
+    if outward is None and not named and arguments is not None:
+        raise click.UsageError("Expected a tool or prompt beside --args.", click.get_current_context())
     parsed = None if arguments is None else json_object(arguments)
+    if outward is None and not named and view:
+        raise click.UsageError("Expected an entry beside --view.", click.get_current_context())
+    whose = {} if caller is None else {"caller": caller}
+    whose |= {"view": view} if view else {}
     scope = selection.scope()
     from host.cli.targets import only
 
-    allow_interrupts()
     targets = scope.all()
+    if outward is None and not named:
+        target = only([each for each in targets if server in each.servers()] or targets)
+        return _explain_server(target, str(server), whose, as_json)
     if outward is None:
         server, (kind, name) = str(server), named[0]
     else:
-        server, kind, name = entry_named(targets, outward)
+        server, kind, name = entry_named(targets, outward, whose)
     targets = [target for target in targets if server in target.servers()] or targets
-    explanation = only(targets).post("explain", server=server, kind=kind, name=name, arguments=parsed)
+    explanation = only(targets).post("explain", server=server, kind=kind, name=name, arguments=parsed, **whose)
     if as_json:
         print(json.dumps(explanation, indent=2))
     else:
@@ -74,35 +102,102 @@ def explain(
     return EXIT_CODES[explanation["verdict"]] if explanation["shown"] else VERDICT_DENY
 
 
-def entry_named(targets: Sequence[DecisionTarget], outward: str) -> tuple[str, str, str]:
-    """The server, kind and own name of an entry that clients see under this name. Without a running host, or for an
-    entry that it does not know, they are read from the name, which is taken for that of a tool or a resource."""
-    rows = [row for target in targets for row in target.state().get("catalog", ()) if row["outward"] == outward]
+def _explain_server(target: DecisionTarget, server: str, whose: Mapping[str, str], as_json: bool) -> int:
+    """Write out the rules of a server, and the decision about each of its entries."""
+    found = target.post("definitions/list", server=server, **whose)
+    if as_json:
+        kept = ("kind", "name", "verdict", "rule", "standing", "by", "counts", "claims", "denied", "fingerprint")
+        entries = [{key: row[key] for key in kept} for row in found["definitions"] if row["verdict"]]
+        print(json.dumps({"rules": found["rules"], "entries": entries, "sandbox": found["sandbox"]}, indent=2))
+        return DONE
+    from host.policy.claims import describe_claims
+
+    if found["sandbox"]:
+        print(f"Sandbox: {found['sandbox']}")
+    print(f"The rules of {server}: deny before ask before allow, then the rest")
+    for rule in found["rules"]:
+        of_key = rule["rule"].startswith(rule["about"])
+        text = rule["rule"] if of_key else f"{rule['about']}: {rule['rule']}"
+        print(f"  {rule['verdict']:<6} {text}{_from(rule)}")
+    by = f" by {whose['caller']}" if whose else ""
+    print(f"Its entries, called{by} without arguments:")
+    for row in found["definitions"]:
+        if not row["verdict"]:
+            continue
+        claims = describe_claims(row["claims"])
+        claims += "" if row["counts"] else "; not approved by a person, so it does not count"
+        held = "" if row["standing"] == "approved" else f"  (held: {row['standing']})"
+        print(f"  {row['verdict']:<6} {row['kind']} {row['name']}{held}")
+        print(f"           {row['rule']}" + (f"  (it claims: {claims})" if row["claims"] else ""))
+    if any(" claims " in rule["rule"] for rule in found["rules"]) and any(
+        row["claims"] and not row["counts"] for row in found["definitions"]
+    ):
+        print(f"Claims count once you have approved the definitions: colonnade definitions approve {server}")
+    if not any(row["verdict"] for row in found["definitions"]):
+        print("  none is known: the server was never started")
+    return DONE
+
+
+def entry_named(
+    targets: Sequence[DecisionTarget], outward: str, whose: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, str, str]:
+    """The server, kind and own name of an entry that clients see under this name: those in the view of `whose`, or else
+    those without a view. Without a running host, or for an entry that it does not know, they are read from the name,
+    which is taken for that of a tool or a resource."""
+    from host.names import split_name, split_uri
+
+    rows = [row for target in targets for row in _seen(target, whose) if row["outward"] == outward]
+    rows = rows or [row for target in targets for row in target.state().get("catalog", ()) if row["outward"] == outward]
     found = list(dict.fromkeys((row["server"], row["kind"], row["name"]) for row in rows))
     if len(found) > 1:
         these = "; ".join(f"--server {server} --{kind} {name}" for server, kind, name in found)
         raise CommandFailed(f"{outward} is the name of several entries: {these}")
     if found:
         return found[0]
-    for server in (server for target in targets for server in target.servers()):
-        for sign, kind in (("__", "tool"), ("+", "resource")):
-            if outward.startswith(server + sign):
-                return server, kind, outward.removeprefix(server + sign)
-    raise CommandFailed(f"no server has an entry that clients see as {outward!r}; colonnade list shows all names")
+    prefixes = {prefix: server for target in targets for server, prefix in target.servers().items()}
+    for kind, (prefix, name) in (("tool", split_name(outward)), ("resource", split_uri(outward))):
+        if prefix in prefixes:
+            return prefixes[prefix], kind, name
+    from host.cli.suggest import did_you_mean
+
+    _, sign, own = outward.partition("__")
+    names = [row["outward"] for target in targets for row in target.state().get("catalog", ())]
+    meant = did_you_mean(outward, names or ([f"{prefix}__{own}" for prefix in prefixes] if sign else []))
+    remedy = meant or "colonnade list shows all names"
+    raise CommandFailed(f"no server has an entry that clients see as {outward!r}; {remedy}")
+
+
+def _seen(target: DecisionTarget, whose: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What a caller sees in a view of a running host; nothing if no host runs, or if the caller does not reach it,
+    which the explanation says."""
+    try:
+        if whose and "catalog" in target.state():
+            entries: list[dict[str, Any]] = target.post("callers/view", **whose)["entries"]
+            return entries
+    except CommandFailed:
+        pass
+    return []
 
 
 def _show(explanation: Mapping[str, Any]) -> None:
     print(explanation["sentence"])
-    print(f"  decided by:  {explanation['rule']}")
+    print(f"  decided by:  {explanation['rule']}{_from(explanation)}")
     print("  tried:")
     for rule in explanation["tried"]:
         print(f"    {'matched' if rule['matched'] else '-':<8} {rule['verdict']:<6} {rule['rule']}  ({rule['why']})")
     fingerprint = f" ({short_fingerprint(explanation['fingerprint'])})" if explanation["fingerprint"] else ""
-    print(f"  definition:  {explanation['standing']}{fingerprint}")
+    standing = explanation["standing"]
+    if by := explanation["by"]:
+        standing = _AUTOMATIC.get(by, f"approved by a person ({by})")
+    print(f"  definition:  {standing}{fingerprint}")
     grant = explanation["grant"]
     print(f"  grant used:  {'none' if grant is None else grant['id'] + ' (' + grant['scope'] + ')'}")
     limits = ", ".join(f"{key} {text}" for key, text in explanation["limits"].items())
     print(f"  limits:      {limits or 'none'}")
+
+
+def _from(rule: Mapping[str, Any]) -> str:
+    return f"  (from {rule['origin']})" if rule["origin"] else ""
 
 
 def short_fingerprint(fingerprint: str) -> str:

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host.cli.common import Selection, config_option, pass_selection, state_option
+from host.cli.common import Selection, selection_options
 from host.cli.exit_codes import DONE, FAILED
 from host.cli.names import GRANT
-from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
     from host.cli.targets import DecisionTarget
 
 
 @click.group(invoke_without_command=True)
-@config_option
-@state_option
-@pass_selection
+@selection_options
 @click.pass_context
 def grants(context: click.Context, selection: Selection) -> int:
     """List or revoke grants.
@@ -29,9 +26,7 @@ def grants(context: click.Context, selection: Selection) -> int:
     """
     if context.invoked_subcommand is not None:
         return DONE
-    scope = selection.scope()
-    allow_interrupts()
-    rows = [grant for target in scope.all() for grant in target.state()["grants"]]
+    rows = [grant for target in selection.scope().all() for grant in target.state()["grants"]]
     for grant in rows:
         until = "" if grant["expires"] is None else f" until {time.ctime(grant['expires'])}"
         unusable = "" if grant["live"] else f"; not usable: {grant['why']}"
@@ -46,15 +41,12 @@ def grants(context: click.Context, selection: Selection) -> int:
 
 @grants.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, type=GRANT)
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def revoke(selection: Selection, ids: tuple[str, ...]) -> int:
     """Revoke grants."""
     scope = selection.scope()
     from host.sanitize import visible
 
-    allow_interrupts()
     code = DONE
     for id in ids:
         if not any(_revoke(target, id) for target in scope.all()):

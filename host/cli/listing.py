@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -16,29 +17,63 @@ from host.cli.common import counted
 from host.cli.exit_codes import CommandFailed
 from host.cli.status import describe_connection
 from host.cli.suggest import did_you_mean
-from host.cli.terminal import Terminal, printable
+from host.cli.terminal import Terminal, cut, printable
 from host.jsonrpc.raw import members, value
-from host.names import inward_uri, split_name
+from host.names import split_name, split_uri
+from host.protocol.definitions import BYTES_PER_TOKEN, model_tokens
 from host.protocol.methods import LIST_METHODS, Kind
 from host.sanitize import visible
 from host.upstream.supervisor import describe_counts
 
-BYTES_PER_TOKEN = 4
-"""A rule of thumb for JSON with English words."""
 MAX_LOG_LINES = 20
 """Lines of standard error that are shown of a server that is not connected."""
 _NAME_COLUMN = 54
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^a-z])")
 _EXPRESSION = re.compile(r"\{[+#./;?&]?([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnersView:
     """A host as only its owner sees it: rows of the admin API, and the last lines that servers which failed or are
-    starting wrote to their standard error."""
+    starting wrote to their standard error. `seen` is what the admin API says of the view that is listed."""
 
     servers: Sequence[Mapping[str, Any]] = ()
     catalog: Sequence[Mapping[str, Any]] = ()
     logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    views: Sequence[Mapping[str, Any]] = ()
+    seen: Mapping[str, Any] | None = None
+
+    @property
+    def view(self) -> str:
+        """The view that is listed; empty for that of everything."""
+        return "" if self.seen is None else str(self.seen["view"])
+
+    def offered(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of what clients see, in the view that is listed."""
+        if self.seen is not None:
+            return list(self.seen["entries"])
+        return [row for row in self.catalog if row["shown"]]
+
+    def left_out(self) -> list[Mapping[str, Any]]:
+        """The rows of entries that the view has and clients do not get."""
+        return [] if self.seen is None else list(self.seen["left_out"])
+
+    def unlisted(self, server: str, shown: int) -> dict[str, int]:
+        """How many entries of a server the view has, beside those that its lists show."""
+        seen = self.seen or {"search": "off", "entries": ()}
+        offered = sum(row["server"] == server for row in seen["entries"])
+        found = 0 if seen["search"] == "off" else max(0, offered - shown)
+        left_out = sum(row["server"] == server for row in self.left_out())
+        return {"found by a search": found, "left out": left_out}
+
+    def of_servers(self, ids: Container[object]) -> OwnersView:
+        """The part of these servers."""
+        seen = self.seen and {
+            **self.seen,
+            **{key: [row for row in self.seen[key] if row["server"] in ids] for key in ("entries", "left_out")},
+        }
+        servers = [row for row in self.servers if row["id"] in ids]
+        return replace(self, servers=servers, catalog=[row for row in self.catalog if row["server"] in ids], seen=seen)
 
     def hidden(self) -> list[Mapping[str, Any]]:
         """The rows of the catalog that clients do not see."""
@@ -59,6 +94,11 @@ class Listing:
     servers: Sequence[Mapping[str, Any]] | None
     owner: OwnersView | None
 
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of tools as clients see them."""
+        return [name_of(Kind.TOOL, raw) for raw in self.entries.get(Kind.TOOL, ())]
+
     def of_server(self, id: str) -> Listing:
         """The part of one server.
 
@@ -73,11 +113,7 @@ class Listing:
             raise CommandFailed(f"there is no server {visible(id)!r}; {remedy}")
         owners = _Owners(self)
         entries = {kind: [raw for raw in raws if owners.of(kind, raw) == id] for kind, raws in self.entries.items()}
-        owner = self.owner and OwnersView(
-            [row for row in self.owner.servers if row["id"] == id],
-            [row for row in self.owner.catalog if row["server"] == id],
-            self.owner.logs,
-        )
+        owner = self.owner and self.owner.of_servers({id})
         return Listing(entries, [row for row in self.servers if row["id"] == id], owner)
 
 
@@ -85,21 +121,20 @@ class _Owners:
     """The servers that entries belong to."""
 
     def __init__(self, listing: Listing) -> None:
-        self._ids = [str(row["id"]) for row in listing.servers or ()]
-        rows = listing.owner.catalog if listing.owner is not None else ()
-        self._by_outward = {(row["kind"], row["outward"]): str(row["server"]) for row in rows if row["shown"]}
+        # Another version of Colonnade may not say the prefix.
+        self._by_prefix = {str(row.get("prefix", row["id"])): str(row["id"]) for row in listing.servers or ()}
+        rows = () if listing.owner is None else listing.owner.offered()
+        self._by_outward = {(row["kind"], row["outward"]): str(row["server"]) for row in rows}
 
     def of(self, kind: Kind, raw: Raw) -> str | None:
         """The server of an entry; None if its name does not tell."""
-        if len(self._ids) == 1:
-            return self._ids[0]
+        if len(self._by_prefix) == 1:
+            return next(iter(self._by_prefix.values()))
         name = name_of(kind, raw)
         if (kind.value, visible(name)) in self._by_outward:
             return self._by_outward[kind.value, visible(name)]
-        if kind in (Kind.TOOL, Kind.PROMPT):
-            return split_name(name)[0]
-        found = inward_uri(name, self._ids)
-        return None if found is None else found[0]
+        prefix, _ = split_name(name) if kind in (Kind.TOOL, Kind.PROMPT) else split_uri(name)
+        return self._by_prefix.get(prefix or "")
 
 
 @dataclass(slots=True)
@@ -114,12 +149,7 @@ class Counts:
 
     @property
     def tokens(self) -> int:
-        return tokens_of(self.size)
-
-
-def tokens_of(size: int) -> int:
-    """Estimate the tokens of so many bytes."""
-    return -(-size // BYTES_PER_TOKEN)
+        return model_tokens(self.size)
 
 
 def count_entries(listing: Listing) -> dict[str, Counts]:
@@ -155,6 +185,11 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
         if held := server["held"]:
             wait = "definition waits" if held == 1 else "definitions wait"
             found.append((id, f"{held} {wait} for approval (colonnade definitions)"))
+        if server.get("uncounted"):
+            text = f"a rule wants claims, which do not count before you approve its tools: {server['uncounted']}"
+            found.append((id, f"{text} (colonnade definitions approve {id})"))
+        if sandbox := server.get("sandbox"):
+            found.append((id, f"sandbox: {sandbox}"))
         found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
         found += [(id, f"{each} is left out: clients could not read it") for each in server.get("left_out", ())]
         found += [(id, text) for text in (*server.get("list_problems", ()), *server["warnings"])]
@@ -177,6 +212,7 @@ def as_json(listing: Listing) -> dict[str, Any]:
             {"server": row["server"], "kind": row["kind"], "name": row["name"], "why": why_hidden(row)}
             for row in listing.owner.hidden()
         ]
+        told |= {"views": list(listing.owner.views), "left_out": listing.owner.left_out()}
     return told
 
 
@@ -197,10 +233,17 @@ def show(terminal: Terminal, listing: Listing, *, in_full: bool) -> None:
     if listing.servers is not None:
         counts = count_entries(listing)
         for row in listing.servers:
-            _show_server(terminal, row, counts[str(row["id"])])
+            _show_server(terminal, row, counts[str(row["id"])], listing.owner)
             if in_full and listing.owner is not None:
                 _show_log(terminal, listing.owner.logs.get(str(row["id"]), ()))
-        for id, text in notes(listing.owner.servers) if listing.owner is not None else ():
+        owner = listing.owner or OwnersView()
+        for row in owner.views if len(owner.views) > 1 else ():
+            name = f"@{row['name']}" if row["name"] else "(no view)"
+            print(terminal.paragraph(f"{printable(name):<20} {'view':<8} ", _describe_view(row), indent=21))
+        of_view = [
+            (row["server"], f"the {row['kind']} {row['name']} is left out: {row['why']}") for row in owner.left_out()
+        ]
+        for id, text in [*notes(owner.servers), *of_view]:
             print(terminal.paragraph(f"{id:<20} {terminal.faint('note:')} ", printable(text), indent=21))
     print(terminal.paragraph("", _total(listing), indent=0, faint=True))
     if any(listing.entries.values()):
@@ -212,19 +255,52 @@ def show(terminal: Terminal, listing: Listing, *, in_full: bool) -> None:
         _show_hidden(terminal, listing.owner.hidden())
 
 
-def _show_server(terminal: Terminal, row: Mapping[str, Any], counts: Counts) -> None:
+def _show_server(terminal: Terminal, row: Mapping[str, Any], counts: Counts, owner: OwnersView | None) -> None:
     offered = row["entries"]
     total = sum(offered.values())
     details = describe_connection(row)
     if row["state"] == "ready" or total:
-        details.append(describe_counts((kind, offered.get(each.member, 0)) for kind, each in LIST_METHODS.items()))
+        tools, others = offered.get("tools", 0), []
+        if tools and owner is not None and (verdicts := _describe_verdicts(owner.offered(), str(row["id"]))):
+            details.append(f"{describe_counts([(Kind.TOOL, tools)])}: {verdicts}")
+            others = [Kind.TOOL]
+        kinds = [(kind, offered.get(each.member, 0)) for kind, each in LIST_METHODS.items() if kind not in others]
+        if not others or any(count for _, count in kinds):
+            details.append(describe_counts(kinds))
     if total:
         parts = {"shown": counts.shown, "denied": counts.denied or 0, "held": counts.held or 0}
-        parts["left out"] = total - sum(parts.values()) if counts.denied is not None else 0
+        rest = total - sum(parts.values()) if counts.denied is not None else 0
+        if owner is not None and owner.view:
+            for what, count in owner.unlisted(str(row["id"]), counts.shown).items():
+                parts[what] = min(count, rest)
+                rest -= parts[what]
+        parts["left out" if owner is None or not owner.view else "not in the view"] = rest
         said = ", ".join(f"{count} {what}" for what, count in parts.items() if count > 0 or what == "shown")
         details += ["all shown" if counts.shown == total else said, f"~{counts.tokens:,} tokens"]
     before = f"{row['id']!s:<20} {terminal.state(row['state'])} {row['transport']!s:<6} "
     print(terminal.paragraph(before, "; ".join(details), indent=21))
+
+
+def _describe_view(view: Mapping[str, Any]) -> str:
+    """A view in words: its callers, entries, cost and search."""
+    whom = ", ".join(view["callers"])
+    details = [f"for {whom}" if whom else "for all others" if view["is_default"] else ""]
+    shown = sum(view["entries"].values())
+    details.append(f"{shown:,} {'entry' if shown == 1 else 'entries'}")
+    details.append(f"{len(view['left_out'])} left out" if view["left_out"] else "")
+    details += [f"~{view['tokens']:,} tokens", "" if view["search"] == "off" else f"search {view['search']}"]
+    return printable("; ".join(filter(None, details)))
+
+
+def _describe_verdicts(offered: Iterable[Mapping[str, Any]], server: str) -> str:
+    """The verdicts on calls of the tools of a server that clients see, in words; empty if they see none."""
+    verdicts = {
+        row["outward"]: row["verdict"] for row in offered if row["server"] == server and row["kind"] == Kind.TOOL.value
+    }
+    found = Counter(verdicts.values())
+    words = {"allow": ("runs", "run"), "ask": ("is asked about", "are asked about")}
+    words["deny"] = ("depends on its arguments", "depend on their arguments")
+    return ", ".join(f"{found[each]} {words[each][found[each] > 1]}" for each in words if found[each])
 
 
 def _show_log(terminal: Terminal, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -241,13 +317,19 @@ def _total(listing: Listing) -> str:
     if not count:
         return "No entries are shown."
     costs = "its definition costs" if count == 1 else "their definitions cost"
-    return f"{shown} shown; {costs} some {counted(tokens_of(size), 'token')} (bytes / {BYTES_PER_TOKEN})."
+    return f"{shown} shown; {costs} some {counted(model_tokens(size), 'token')} (bytes / {BYTES_PER_TOKEN})."
 
 
 def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
     first, *more = _description(members(raw)).strip().splitlines() or [""]
-    text = printable(first.strip()) + (" …" if any(line.strip() for line in more) else "")
     before = f"{kind.value:<9} {printable(name_of(kind, raw)):<{_NAME_COLUMN - 11}} "
+    more = [line for line in more if line.strip()]
+    if terminal.width is not None:
+        first, *others = _SENTENCE_END.split(first.strip(), maxsplit=1)
+        more += others
+    text = printable(first.strip()) + (" …" if more else "")
+    if terminal.width is not None:
+        text = cut(text, terminal.room(before, _NAME_COLUMN))
     print(terminal.paragraph(before, text, indent=_NAME_COLUMN, faint=True))
 
 
@@ -271,6 +353,29 @@ def _show_hidden(terminal: Terminal, rows: Collection[Mapping[str, Any]]) -> Non
         print("Clients do not see:")
     for row in rows:
         print(terminal.paragraph(f"  {row['kind']:<9} {row['name']}  ", why_hidden(row), indent=12, faint=True))
+
+
+def show_clients(terminal: Terminal, hosts: Sequence[Mapping[str, Any]]) -> None:
+    """Print the clients of running hosts, each a line: what the kernel knows of it first, its own words last."""
+    for host in hosts:
+        clients = host["clients"]
+        about = f"{counted(len(clients), 'client')} of process {host['pid']}, which serves {printable(host['config'])}"
+        print(terminal.paragraph("", about, indent=0, faint=True))
+        for each in clients:
+            print(terminal.paragraph(*_describe_client(each), indent=21))
+
+
+def _describe_client(client: Mapping[str, Any]) -> tuple[str, str]:
+    process = client["process"]
+    words = {"token": "token", "endpoint": "endpoint of", "view": "view"}
+    told = [f"{word} {client[key]}" for key, word in words.items() if client[key]]
+    if process is not None:
+        told += [f"process {process['pid']}", process["folder"] and f"in {process['folder']}"]
+    told.append(f"{client['revision']} ({client['era']})" if client["revision"] else "has not said anything yet")
+    told.append(f"since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(client['since']))}")
+    told.append(client["says"] and f"says it is {client['says']}")
+    name = process["program"] if process is not None else "-"
+    return f"{printable(name):<20} {client['transport']:<6} ", printable("; ".join(each for each in told if each))
 
 
 # Definitions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import time
 from typing import ClassVar
@@ -24,6 +25,7 @@ from host.journal import (
     MessageDropped,
     OutputLine,
     RequestCompleted,
+    RequestFailed,
     RuleUnused,
     SecretWithheld,
     ServerFailed,
@@ -35,6 +37,9 @@ from host.journal import (
     TokenNotRefreshed,
 )
 from host.non_blocking import NonBlockingStream
+
+MAX_LOG = 1024 * 1024
+"""Bytes of the log of hosts in the background; the newer half of a longer one is kept."""
 
 
 class StatusLines:
@@ -57,8 +62,6 @@ class StatusLines:
         """Servers that wrote to their standard error since that was last pointed out."""
 
     def note(self, event: Event) -> None:
-        if isinstance(event, RequestCompleted):  # nearly all events are
-            return
         if isinstance(event, OutputLine):
             self._has_said.add(event.server)
         elif isinstance(event, ServerReady):
@@ -98,6 +101,23 @@ def open_log(level: str, *, without: tuple[type, ...] = ()) -> Journal:
     return journal
 
 
+def keep_log_short(first: str) -> None:
+    """Begin with a line in the file that standard error is, behind what former hosts wrote, and drop the oldest part of
+    it whenever it is longer than MAX_LOG. Raises OSError."""
+    os.write(2, f"{first}\n".encode(errors="backslashreplace"))
+    shortening = _Shortening()
+    shortening.emit(None)
+    logging.getLogger().addHandler(shortening)
+
+
+class _Shortening(logging.Handler):
+    def emit(self, record: logging.LogRecord | None) -> None:
+        if (size := os.fstat(2).st_size) > MAX_LOG:
+            _, _, kept = os.pread(2, MAX_LOG // 2, size - MAX_LOG // 2).partition(b"\n")
+            os.ftruncate(2, 0)
+            os.write(2, kept)
+
+
 class _Log:
     """Writes events as log lines. A server can cause warnings at will: of those about the same cause, one line a second
     is written, with a count of the rest."""
@@ -110,7 +130,7 @@ class _Log:
 
     def note(self, event: Event) -> None:
         severity = event.severity
-        if not self._log.isEnabledFor(severity) or isinstance(event, self._without):
+        if severity < self._log.level or isinstance(event, self._without):
             return
         if severity is Severity.WARNING and not isinstance(event, ConfirmationRequested):
             self._limited((type(event).__name__, *_cause(event)), event)
@@ -147,6 +167,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, request, why
         case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):
             return (server,)
-        case InstanceFailed(server) | RequestCompleted(server) | TokenNotRefreshed(server) | LoginFailed(server):
+        case InstanceFailed(server) | RequestCompleted(server) | RequestFailed(server):
+            return (server,)
+        case TokenNotRefreshed(server) | LoginFailed(server):
             return (server,)
     return ()

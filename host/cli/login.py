@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host.cli.common import Selection, config_option, find_config, load_config, pass_selection, state_option
+from host.cli.common import Selection, find_config, load_config, selection_options
 from host.cli.exit_codes import DONE, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("server", metavar="SERVER", type=SERVER)
 @click.option("-y", "--yes", is_flag=True, help="Accept another issuer than that of the last login without asking.")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def login(selection: Selection, server: str, yes: bool) -> int:
     """Log in at a server that wants OAuth.
 
@@ -39,9 +37,7 @@ def login(selection: Selection, server: str, yes: bool) -> int:
 
 @click.command()
 @click.argument("server", metavar="SERVER", type=SERVER)
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def logout(selection: Selection, server: str) -> int:
     """Forget the login at a server, and have the issuer revoke it."""
     from host.cli.logins import Logins
@@ -54,9 +50,7 @@ def logout(selection: Selection, server: str) -> int:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each login.")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def credentials(selection: Selection, as_json: bool) -> int:
     """Show the logins at servers, without their tokens."""
     from host.cli.logins import Logins

@@ -16,32 +16,20 @@ from config import Channel, Config, HttpServer, OAuthGrant
 from host.audit.writer import Audit
 from host.cli.common import is_confirmed
 from host.cli.exit_codes import WRONG, CommandFailed
-from host.cli.http_servers import choose_plain_server
 from host.cli.suggest import did_you_mean
 from host.cli.targets import as_command_failures
 from host.errors import AuditUnavailable, first_exception
 from host.journal import Journal
 from host.oauth.authorization import ForeignAnswer
-from host.oauth.problem import OAuthProblem
+from host.oauth.problem import OAuthProblem, told
 from host.policy.decision_log import DecisionLog
-from host.sanitize import visible
-from host.slices import complete, run_inline
+from host.sanitize import visible, with_said
 from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential
 from host.upstream.connect import why_no_login
-from host.upstream.login import (
-    TIME_LIMIT,
-    AnswerBox,
-    ProposedLogin,
-    begin,
-    bind_callback,
-    finish,
-    open_callback,
-    propose,
-    read_login,
-    revoke,
-)
+from host.upstream.login import ProposedLogin, bind_callback, read_login, revoke
+from host.upstream.open_logins import OpenLogin
 from host.upstream.vault import Login, Vault, open_vault
 from host.url import Url
 from host.wire.descent import this_process
@@ -109,29 +97,25 @@ class Logins:
     async def _log_in(self, spec: HttpServer, record: Callable[[Login], object], *, accept_other_issuer: bool) -> Login:
         former = await read_login(self._store, self._vault, CredentialKey(spec.id))
         with bind_callback(spec.oauth, former) as bound:
-            proposed = await propose(spec, self._store, self._vault, bound)
+            login = OpenLogin(spec, _BY, bound, self._store, self._vault)
+            proposed = await login.propose()
             _show(proposed)
             if proposed.is_other_issuer and not accept_other_issuer and not _accepts_issuer():
                 raise OAuthProblem("nothing was changed; --yes accepts the new issuer")
-            pending = await begin(proposed)
-            box = AnswerBox(pending.request)
-            serve_http = choose_plain_server(self._config.listen)
-            async with open_callback(bound, pending.request, box.take, serve_http) as callback:
-                print(f"\nOpen this in a browser on this machine:\n\n  {callback.start_url}\n")
-                print(f"Or open this in any browser:\n\n  {pending.request.url}\n")
-                if sys.stdin is not None:
-                    print(f"Then {_PASTE}\n")
-                sys.stdout.flush()
-                with trio.move_on_after(TIME_LIMIT):
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(_read_pasted, box)
-                        code = await box.code()
-                        if callback.begun:  # the browser still waits for its last page
-                            with trio.move_on_after(1.0):
-                                await callback.finished.wait()
-                        nursery.cancel_scope.cancel()
-                    return await finish(pending, code, self._store, self._vault, record)
-        raise OAuthProblem(f"nobody logged in within {TIME_LIMIT / 60:.0f} min")
+            url = await login.begin()
+            print(f"\nOpen this in a browser on this machine:\n\n  {login.callback.start_url}\n")
+            print(f"Or open this in any browser:\n\n  {url}\n")
+            if sys.stdin is not None:
+                print(f"Then {_PASTE}\n")
+            sys.stdout.flush()
+            with login.scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_read_pasted, login)
+                    await login.run(record)
+                    nursery.cancel_scope.cancel()
+        if login.made is None:
+            raise OAuthProblem(login.why)
+        return login.made
 
     def log_out(self, server: str) -> None:
         """Forget a login, and have it revoked; raises CommandFailed if there is none."""
@@ -140,10 +124,10 @@ class Logins:
 
     async def _log_out(self, server: str, decision_log: DecisionLog) -> str:
         key = CredentialKey(server)
-        if (await complete(self._store.read_credentials())).get(key) is None:
+        if (await self._store.read_credentials()).get(key) is None:
             raise OAuthProblem(f"there is no login for {server}")
         login = await read_login(self._store, self._vault, key)
-        await complete(self._store.write(lambda transaction: transaction.remove_credential(key)))
+        await self._store.write(lambda transaction: transaction.remove_credential(key))
         said, revoked = await self._revoke(login, server)
         decision_log.record_logout(login, server, revoked=revoked, by=_BY, peer=this_process().audit_fields())
         return said
@@ -158,12 +142,12 @@ class Logins:
             if await revoke(login, home):
                 return f"Logged out; {login.issuer} has revoked the login.", True
         except OAuthProblem as problem:
-            return f"Logged out here. The login may still be valid at {login.issuer}: {problem}.", False
+            return f"Logged out here. The login may still be valid at {login.issuer}: {problem.told}.", False
         return f"Logged out here. {login.issuer} has no way to revoke a login, which ends when it expires.", False
 
     def rows(self) -> list[LoginRow]:
         """All logins, in the order of their servers."""
-        return [self._row(key, stored) for key, stored in run_inline(self._store.read_credentials()).items()]
+        return [self._row(key, stored) for key, stored in trio.run(self._store.read_credentials).items()]
 
     def _row(self, key: CredentialKey, stored: StoredCredential) -> LoginRow:
         row: LoginRow = {
@@ -187,7 +171,7 @@ class Logins:
             row["state"] = "gets its token by itself"
         elif login.is_over:
             because = f", because {login.ended}" if login.ended else ""
-            row["state"] = f"needs login{because}: colonnade login {key.server}"
+            row["state"] = with_said(f"needs login{because}: colonnade login {key.server}", login.said)
         elif login.refresh_token is not None:
             row["state"] = "logged in, refreshed by itself"
         else:
@@ -221,7 +205,7 @@ def _accepts_issuer() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and is_confirmed("Log in at the new one?")
 
 
-async def _read_pasted(box: AnswerBox) -> None:
+async def _read_pasted(login: OpenLogin) -> None:
     """Take the lines that a person pastes, until one is the answer. The end of the input ends nothing."""
     if sys.stdin is None:  # closed by whoever started the command
         return
@@ -236,7 +220,7 @@ async def _read_pasted(box: AnswerBox) -> None:
         *lines, pasted = (pasted + data).split(b"\n") if data else (pasted, b"")
         for line in filter(None, map(bytes.strip, lines)):
             try:
-                box.take_address(line.decode("utf-8", "replace"))
+                login.take_address(line.decode("utf-8", "replace"))
             except ForeignAnswer:
                 print(f"colonnade: this is not the address of this login; {_PASTE}", file=sys.stderr)
             except OAuthProblem:  # the login ends with it, and with its sentence
@@ -259,4 +243,4 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
             raise
     # With the name of a file, the text alone would not say what failed.
     why = problem.strerror if isinstance(problem, OSError) and problem.filename is None else None
-    raise CommandFailed(why or str(problem))
+    raise CommandFailed(why or told(problem))

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from host.cli.common import Selection
+from host.cli.common import AnyCallable, Selection
 from host.cli.exit_codes import CommandFailed
 
 if TYPE_CHECKING:
@@ -68,9 +67,9 @@ def _hosts(context: click.Context) -> list[RunningHost]:
     from host.cli.admin_client import find_hosts
     from host.storage.directory import state_directory
 
-    selection = context.find_object(Selection) or Selection()
-    config: str | Path | None = selection.config or context.params.get("config")
-    url = context.params.get("url")
+    selection, params = context.find_object(Selection) or Selection(), context.params
+    config = selection.config or params.get("config_file")
+    url = params.get("url")
     return [
         host
         for host in find_hosts(state_directory(selection.state), TIMEOUT)
@@ -80,16 +79,15 @@ def _hosts(context: click.Context) -> list[RunningHost]:
     ]
 
 
-def _servers(host: RunningHost, context: click.Context) -> Names:
-    return ((row["id"], row["state"]) for row in host.get("state/servers")["servers"])
-
-
 def _shown(kind: str) -> Callable[[RunningHost, click.Context], Names]:
-    """Names as clients see them."""
+    """Names as clients see them, in the view of the option --view if it is given."""
 
     def find(host: RunningHost, context: click.Context) -> Names:
-        rows = host.get("state/catalog")["catalog"]
-        return ((row["outward"], _about(row)) for row in rows if row["kind"] == kind and row["shown"])
+        if view := context.params.get("view"):
+            rows = host.post("callers/view", view=view)["entries"]
+        else:
+            rows = [row for row in host.get("state/catalog")["catalog"] if row["shown"]]
+        return ((row["outward"], _about(row)) for row in rows if row["kind"] == kind)
 
     return find
 
@@ -109,18 +107,25 @@ def _about(row: dict[str, Any]) -> str:
     return str(row["title"] or row["description"])
 
 
-def _confirmations(host: RunningHost, context: click.Context) -> Names:
-    return ((row["id"], row["summary"]) for row in host.get("state/confirmations")["confirmations"])
+def _views(host: RunningHost, context: click.Context) -> Names:
+    rows = host.get("state/views")["views"]
+    return ((row["name"], f"for {', '.join(row['callers'])}" if row["callers"] else "") for row in rows)
 
 
-def _grants(host: RunningHost, context: click.Context) -> Names:
-    return ((row["id"], f"{row['server']}: {row['name']}") for row in host.get("state/grants")["grants"])
-
-
-SERVER = RunningName(_servers)
+SERVER = RunningName(lambda host, _: ((row["id"], row["state"]) for row in host.get("state/servers")["servers"]))
 TOOL, PROMPT, RESOURCE = (RunningName(_shown(kind)) for kind in ("tool", "prompt", "resource"))
 OWN_TOOL, OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE = (
     RunningName(_own(kind)) for kind in ("tool", "prompt", "resource", "template")
 )
-CONFIRMATION = RunningName(_confirmations)
-GRANT = RunningName(_grants)
+CONFIRMATION = RunningName(
+    lambda host, _: ((row["id"], row["summary"]) for row in host.get("state/confirmations")["confirmations"])
+)
+GRANT = RunningName(
+    lambda host, _: ((row["id"], f"{row['server']}: {row['name']}") for row in host.get("state/grants")["grants"])
+)
+CALLER = RunningName(lambda host, _: ((name, "") for name in host.post("callers/view")["callers"]))
+
+
+def view_option(text: str) -> Callable[[AnyCallable], AnyCallable]:
+    """Add `--view`."""
+    return click.option("--view", metavar="NAME", default="", type=RunningName(_views), help=text)

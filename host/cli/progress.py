@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Raw
 
-from host.cli.terminal import Terminal, cut, printable
+from host.cli.terminal import CLEAR_LINE, Terminal, cut, printable
 from host.jsonrpc.raw import value
 
 BAR_WIDTH = 24
 DRAW_INTERVAL = 0.1
 """Seconds between two drawings, however often the tool reports."""
-_CLEAR_LINE = "\r\x1b[K"
 
 
 class ProgressBar:
@@ -33,14 +32,14 @@ class ProgressBar:
         if self._terminal.width is None or progress is None or (is_early and not is_done):
             return
         line = describe_progress(progress, total, _text(params.get("message")))
-        self._terminal.out.write(_CLEAR_LINE + cut(line, self._terminal.width - 1))
+        self._terminal.out.write(CLEAR_LINE + cut(line, self._terminal.width - 1))
         self._terminal.out.flush()
         self._drawn_at = now
 
     def close(self) -> None:
         """Remove the bar, if it was drawn."""
         if self._drawn_at is not None:
-            self._terminal.out.write(_CLEAR_LINE)
+            self._terminal.out.write(CLEAR_LINE)
             self._terminal.out.flush()
             self._drawn_at = None
 

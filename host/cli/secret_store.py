@@ -15,6 +15,8 @@ from config.read import read_bytes
 from config.references import MAX_SECRET_FILE_BYTES
 from config.system_keyring import KeyringUnavailable, read_secret, store_secret
 from host.cli.exit_codes import WRONG, CommandFailed
+from host.sanitize import visible
+from host.storage.directory import sync_folder
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100
@@ -28,6 +30,10 @@ class SecretStore(ABC):
         """The secrets that are not stored yet, by name."""
         self.names: list[str] = []
         """All names that references were given for."""
+
+    def __str__(self) -> str:
+        """The place and all names, for people."""
+        return f"{self.place}: {', '.join(map(visible, self.names))}"
 
     @property
     @abstractmethod
@@ -109,7 +115,7 @@ class FileSecrets(SecretStore):
             for name, secret in self.kept.items():
                 # The reader takes one newline at the end away.
                 _write_new(self._folder / name, f"{secret}\n" if secret.endswith("\n") else secret)
-            _sync(self._folder)
+            sync_folder(self._folder)
         except OSError as problem:
             raise CommandFailed(f"the secrets cannot be stored in {self._folder}: {problem.strerror}", WRONG) from None
         self.kept.clear()
@@ -161,11 +167,3 @@ def _write_new(path: Path, text: str) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

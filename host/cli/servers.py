@@ -4,50 +4,57 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from host.cli.common import Selection, config_option, is_confirmed, pass_selection, state_option
+from host.cli.common import Selection, is_confirmed, selection_options
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.names import SERVER
-from host.cli.signals import allow_interrupts
-from host.cli.terminal import Terminal
+from host.cli.terminal import Terminal, printable
 
 if TYPE_CHECKING:
     from host.cli.targets import RunningTarget
+    from host.storage.directory import State
 
 FOLLOW_INTERVAL = 0.5
 """Seconds between two looks at the lines of a server that is followed."""
 
 
 @click.command()
-@click.argument("server", metavar="SERVER", type=SERVER)
+@click.argument("server", metavar="[SERVER]", required=False, type=SERVER)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
-@config_option
-@state_option
-@pass_selection
-def logs(selection: Selection, server: str, follow: bool) -> int:
-    """Show what a server wrote to its standard error.
+@selection_options
+def logs(selection: Selection, server: str | None, follow: bool) -> int:
+    """Show what servers wrote to their standard error.
 
+    Without SERVER that of all servers, each line with the name of its server.
     Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200
     lines of each server. Secrets of the configuration are replaced by ***.
     """
-    targets = _targets(selection, server)
-    allow_interrupts()
-    last = dict.fromkeys(range(len(targets)), 0)
+    targets = selection.scope().running() if server is None else _targets(selection, server)
+    last: Counter[tuple[int, str]] = Counter()
     while True:
-        for n, target in enumerate(targets):
-            lines = target.post("servers/log", server=server, after=last[n])["lines"]
+        for target in targets:
+            lines = [
+                (each["t"], each["n"], id, each)
+                for id in (target.servers() if server is None else [server])
+                for each in target.post("servers/log", server=id, after=last[target.pid, id])["lines"]
+            ]
             if len(targets) > 1 and (lines or not follow):
                 print(f"Process {target.pid}:", flush=follow)
-            for each in lines:
-                told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["t"]))
+            for t, number, id, each in sorted(lines, key=itemgetter(0, 2, 1)):
+                told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t)) + (f" {id}:" if server is None else "")
                 print(f"{told} {'stdout: ' if each['stream'] == 'stdout' else ''}{each['line']}", flush=follow)
-                last[n] = each["n"]
+                last[target.pid, id] = number
             if not follow and not lines:
-                print(f"{server} wrote nothing to its standard error.", file=sys.stderr)
+                said = "No server wrote anything" if server is None else f"{server} wrote nothing"
+                print(f"{said} to its standard error.", file=sys.stderr)
         if not follow:
             return DONE
         time.sleep(FOLLOW_INTERVAL)  # noqa: TID251 - no event loop runs here
@@ -55,9 +62,7 @@ def logs(selection: Selection, server: str, follow: bool) -> int:
 
 @click.command()
 @click.argument("server", metavar="SERVER", type=SERVER)
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def restart(selection: Selection, server: str) -> int:
     """Restart a server of the running host.
 
@@ -68,9 +73,7 @@ def restart(selection: Selection, server: str) -> int:
 
 @click.command()
 @click.argument("server", metavar="SERVER", type=SERVER)
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def enable(selection: Selection, server: str) -> int:
     """Take a disabled server in again.
 
@@ -81,9 +84,7 @@ def enable(selection: Selection, server: str) -> int:
 
 @click.command()
 @click.argument("server", metavar="SERVER", type=SERVER)
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def disable(selection: Selection, server: str) -> int:
     """Stop a server and leave it out.
 
@@ -95,9 +96,7 @@ def disable(selection: Selection, server: str) -> int:
 
 @click.command()
 @click.option("-y", "--yes", is_flag=True, help="Apply changes that wait for a person without asking.")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def reload(selection: Selection, yes: bool) -> int:
     """Have the running hosts read their configuration again.
 
@@ -105,24 +104,72 @@ def reload(selection: Selection, yes: bool) -> int:
     and only what was shown is applied. An invalid file changes nothing; its first mistake is printed.
     """
     targets = selection.scope().running()
-    allow_interrupts()
     code = DONE
     for target in targets:
         try:
             shown = None
-            if not yes and sys.stdin.isatty():
-                target.post("configuration/reload", apply=False)
-                if changes := target.state()["configuration"]:
-                    if not _confirmed(target.config, changes):
-                        code = FAILED
-                        continue
-                    shown = changes[0]["id"]
-            done = target.post("configuration/reload", shown=shown)["done"]
-            print(f"{target.config}: {done}")
+            if not yes and sys.stdin.isatty() and (changes := _waiting(target)):
+                if not _confirmed(target.config, changes):
+                    code = FAILED
+                    continue
+                shown = changes[0]["id"]
+            _reload(target, shown)
         except CommandFailed as problem:
             print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
             code = FAILED
     return code
+
+
+@dataclass(frozen=True)
+class Served:
+    """Whether hosts that run serve a file, and its servers with changes that wait for a reload there. `problem`: why
+    that is not known of all these hosts."""
+
+    runs: bool = False
+    waiting: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def offer_reload(state: State, file: Path, new: Collection[str] = (), *, asks: bool) -> Served:
+    """Have the hosts that serve a file put into effect what waits there, if the person at the terminal says yes. What
+    comes of it.
+
+    Args:
+        new: the servers that the person has seen just now, so they are not shown again.
+        asks: the person may be asked.
+    """
+    from host.cli.targets import DecisionScope
+
+    targets = DecisionScope(state, file).find()
+    waiting: set[str] = set()
+    last = ""
+    for target in targets:
+        try:
+            if not (changes := _waiting(target)):
+                continue
+            ids = {change["server"] for change in changes}
+            question = f"A Colonnade runs with this file. Have it serve {', '.join(sorted(ids))} now?"
+            if asks and (is_confirmed(question) if ids.issubset(new) else _confirmed(target.config, changes)):
+                _reload(target, changes[0]["id"])
+            else:
+                waiting |= ids
+        except CommandFailed as problem:
+            last = str(problem)
+    return Served(bool(targets), frozenset(waiting - {""}), last)
+
+
+def _waiting(target: RunningTarget) -> Sequence[Mapping[str, Any]]:
+    """The changes in the file of a running host that wait for a person, as it is by now."""
+    target.post("configuration/reload", apply=False)
+    changes: Sequence[Mapping[str, Any]] = target.state()["configuration"]
+    return changes
+
+
+def _reload(target: RunningTarget, shown: str | None) -> None:
+    print(f"{target.config}: {target.post('configuration/reload', shown=shown)['done']}")
+    for row in target.state()["servers"]:
+        for rule in row["unmatched"]:
+            print(f"  {row['id']}: the rule {printable(rule)} matches nothing that it offers")
 
 
 def _confirmed(config: str, changes: Sequence[Mapping[str, Any]]) -> bool:
@@ -138,14 +185,13 @@ def _confirmed(config: str, changes: Sequence[Mapping[str, Any]]) -> bool:
 
 def _control(selection: Selection, server: str, action: str) -> int:
     targets = _targets(selection, server)
-    allow_interrupts()
     for target in targets:
         print(target.post("servers/control", server=server, action=action)["done"])
     return DONE
 
 
 def _targets(selection: Selection, server: str) -> list[RunningTarget]:
-    """The only running host, or those with this server: each desktop host starts one of the same configuration.
+    """The only running host, or those with this server: several can serve the same configuration.
 
     Raises:
         CommandFailed: none runs, or hosts of several configurations have the server.

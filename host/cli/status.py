@@ -9,25 +9,24 @@ from typing import Any
 
 import click
 
-from host.cli.common import Selection, config_option, counted, pass_selection, state_option
+from host.cli.common import Selection, counted, selection_options
 from host.cli.exit_codes import DONE
-from host.cli.signals import allow_interrupts
 from host.cli.terminal import Terminal, printable
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each host.")
-@config_option
-@state_option
-@pass_selection
+@selection_options
 def status(selection: Selection, as_json: bool) -> int:
     """Show the health of the running host.
 
     Its address, its servers, what waits for a person, and its memory. With --config FILE the host of this
     configuration, otherwise all that run. The exit code is 3 if none runs.
     """
-    targets = selection.scope().running()
-    allow_interrupts()
+    from host.relay import log_path
+
+    scope = selection.scope()
+    targets = scope.running()
     hosts = [target.host.get("status") for target in targets]
     if as_json:
         print(json.dumps(hosts, indent=2))
@@ -36,12 +35,16 @@ def status(selection: Selection, as_json: bool) -> int:
     for number, (target, host) in enumerate(zip(targets, hosts, strict=True)):
         if number:
             print()
-        _show(terminal, host, target.starter)
+        log = log_path(str(scope.state.path), target.config) if target.host.is_in_background else ""
+        _show(terminal, host, target.starter, log)
     return DONE
 
 
-def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "") -> None:
-    where = "over standard input and output" if host["stdio"] else f"at {host['endpoint']}"
+def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "", log: str = "") -> None:
+    if host["stdio"]:
+        where = "over standard input and output"
+    else:
+        where = f"at {host['endpoint']}" if host["endpoint"] else "relays, in the background"
     print(f"Colonnade {host['colonnade']} serves {where}")
     process = [f"process {host['pid']}", f"up {_duration(host['uptime'])}"]
     if (memory := host["process"]["memory"]) is not None:
@@ -56,6 +59,10 @@ def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "") -> Non
     }
     if host["stdio"] and starter:
         lines["started by"] = starter
+    if not host["stdio"] and not host["endpoint"]:
+        lines |= {"clients": str(host["clients"]), "ends": _end(host)}
+    if log:
+        lines["log"] = printable(log)
     if host["confirmations"]:
         lines["confirmations"] = f"{host['confirmations']} waiting (colonnade ask)"
     if host["held"]:
@@ -70,6 +77,16 @@ def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "") -> Non
         print(f"  problem:        {printable(problem)}")
     for server in servers:
         print(f"  {server['id']:<20} {terminal.state(server['state'])} {'; '.join(describe_connection(server))}")
+
+
+def _end(host: Mapping[str, Any]) -> str:
+    """When a host in the background ends."""
+    if host["ends_in"] is not None:
+        return f"in {_duration(host['ends_in'])} unless a client comes, or by colonnade stop"
+    if host["ends_after"] is None:
+        return "by colonnade stop"
+    after = f"{_duration(host['ends_after'])} after" if host["ends_after"] else "when"
+    return f"{after} its last client has left, or by colonnade stop"
 
 
 def describe_connection(server: Mapping[str, Any]) -> list[str]:

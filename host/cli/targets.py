@@ -8,31 +8,37 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import trio
+
 from config import AskSpec, Channel, Config, ConfigError, load
 from host.admin.decisions import PolicyAdmin
-from host.admin.schema import AdminError, MalformedRequest, carry_out
+from host.admin.schema import STORED_REQUESTS, AdminError, MalformedRequest, read_request
 from host.audit.writer import Audit
-from host.cli.admin_client import RunningHost, find_hosts
+from host.cli.admin_client import RunningHost, find_hosts, socket_paths
 from host.cli.exit_codes import UNREACHED, CommandFailed
 from host.errors import ColonnadeError
 from host.journal import Journal
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
-from host.policy.explain import grant_as_data, held_as_data
+from host.policy.explain import count_uncounted, grant_as_data, held_as_data
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
+from host.protocol.methods import Kind
 from host.sanitize import visible
-from host.slices import run_inline
+from host.slices import run_within
 from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import StateError
+from host.subject import Item
+from host.views import EVERYTHING, View
 from host.wire.descent import DescentUnknown, ancestry, refusal_reason, this_process
 
 
@@ -57,8 +63,8 @@ class DecisionTarget(Protocol):
     @property
     def config(self) -> str: ...
 
-    def servers(self) -> Collection[str]:
-        """The ids of its servers."""
+    def servers(self) -> Mapping[str, str]:
+        """The ids of its servers, each with the prefix of its names."""
 
     def state(self) -> Mapping[str, Any]:
         """The state as of the admin API; without a host only the sections that are stored."""
@@ -95,8 +101,8 @@ class RunningTarget:
         """The process of the host, with the program that started it: it tells hosts of one configuration apart."""
         return f"process {self.pid}" + (f", started by {self.starter}" if self.starter else "")
 
-    def servers(self) -> Collection[str]:
-        return [str(server["id"]) for server in self.state()["servers"]]
+    def servers(self) -> Mapping[str, str]:
+        return {str(server["id"]): str(server["prefix"]) for server in self.state()["servers"]}
 
     def state(self) -> Mapping[str, Any]:
         state: Mapping[str, Any] = self.host.get("state")
@@ -112,23 +118,29 @@ class StoredTarget:
     def __init__(self, state: State, source: Path) -> None:
         self._state = state
         self._source = source
+        self._told = ""
 
     @property
     def config(self) -> str:
         return os.path.realpath(self._source)
 
-    def servers(self) -> Collection[str]:
-        config = _config(self._source)
-        return () if config is None else config.servers
+    def servers(self) -> Mapping[str, str]:
+        config = self._config()
+        return {} if config is None else {id: spec.outward_prefix for id, spec in config.servers.items()}
 
     def state(self) -> Mapping[str, Any]:
         with self._gate() as gate:
-            return {
-                "config": self.config,
-                "held": [held_as_data(gate, held) for held in gate.definitions.held()],
-                "grants": [grant_as_data(gate, grant) for grant in gate.authorizer.grants.all()],
-                "confirmations": [],
-            }
+            return trio.run(self._state_of, gate)
+
+    async def _state_of(self, gate: Gate) -> Mapping[str, Any]:
+        return {
+            "config": self.config,
+            "servers": [{"id": id, "uncounted": await _count_uncounted(gate, id)} for id in gate.policies.servers()],
+            "held": [held_as_data(gate, held) for held in await gate.definitions.held()],
+            "grants": [grant_as_data(gate, grant) for grant in gate.authorizer.grants.all()],
+            "confirmations": [],
+            "catalog": _renamed(gate.policies.views.view(EVERYTHING), gate.policies.servers()),
+        }
 
     def post(self, path: str, **body: object) -> Any:
         caller = this_process()
@@ -138,13 +150,24 @@ class StoredTarget:
             if refusal is not None:
                 admin.record_refused_peer(caller, refusal)
                 raise AdminError(refusal)
-            steps = carry_out(admin, path, json.dumps(body).encode(), Channel.TERMINAL)
-            return run_inline(admin.attributed_to(caller, steps))
+            request = read_request(STORED_REQUESTS, path, json.dumps(body).encode())
+            return trio.run(run_within, partial(admin.attributing, caller), request.carry_out(admin, Channel.TERMINAL))
+
+    def _config(self) -> Config | None:
+        """The configuration; None, with a line on standard error the first time, if it cannot be read."""
+        try:
+            return load(self._source)
+        except ConfigError as error:
+            why = f"{error.problems[0]}; what is held of its servers is not shown"
+            if self._source.exists() and why != self._told:
+                print(f"colonnade: {why}", file=sys.stderr)
+                self._told = why
+            return None
 
     @contextmanager
     def _gate(self) -> Iterator[Gate]:
-        config = _config(self._source)
-        servers = {} if config is None else config.servers
+        config = self._config()
+        servers, callers = ({}, {}) if config is None else (config.servers, config.callers)
         trusts = {server: spec.trust for server, spec in servers.items()}
         with (
             as_command_failures(),
@@ -152,18 +175,28 @@ class StoredTarget:
             open_store(self._state, self._source) as store,
         ):
             confirmations = ConfirmationQueue(Grants(store), AskSpec(), lambda what, confirmation, said: None)
-            yield Gate(servers, Pins(store, trusts), confirmations, DecisionLog(audit, Journal()))
+            gate = Gate(servers, callers, Pins(store, trusts), confirmations, DecisionLog(audit, Journal()))
+            if config is not None:
+                gate.policies.views.replace(config)
+            yield gate
 
 
-def _config(source: Path) -> Config | None:
-    """The configuration; None, with a line on standard error, if it cannot be read."""
-    try:
-        return load(source)
-    except ConfigError as error:
-        if source.exists():
-            why = f"{error.problems[0]}; what is held of its servers is not shown"
-            print(f"colonnade: {why}", file=sys.stderr)
-        return None
+def _renamed(view: View, servers: Iterable[str]) -> list[dict[str, str]]:
+    """The entries to which an override gives another name; all others show their own."""
+    return [
+        {"server": id, "kind": kind, "name": own, "outward": view.names.outward_name(id, override.name)}
+        for id in servers
+        for kind in (Kind.TOOL, Kind.PROMPT)
+        for own, override in view.overrides(id, kind).items()
+        if override.name is not None
+    ]
+
+
+async def _count_uncounted(gate: Gate, server: str) -> int:
+    """`count_uncounted` of what the server offered last."""
+    definitions = gate.definitions
+    items = (Item(server, Kind.TOOL.value, name) for name in definitions.pins.names(server, Kind.TOOL))
+    return await count_uncounted(gate, server, map(definitions.ref_of, items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +212,15 @@ class DecisionScope:
         Raises:
             CommandFailed: there is none (UNREACHED).
         """
-        targets = self._running()
+        targets = self.find()
         if not targets:
-            raise CommandFailed("no host of yours runs (colonnade serve)", UNREACHED)
+            raise CommandFailed(
+                "no host of yours runs: it starts with its first client, or by colonnade serve", UNREACHED
+            )
         return targets
 
-    def _running(self) -> list[RunningTarget]:
+    def find(self) -> list[RunningTarget]:
+        """The running hosts, perhaps none. Problems with others are printed."""
         targets: list[RunningTarget] = []
         for host in find_hosts(self.state.path):
             if host.problem is not None:
@@ -193,11 +229,15 @@ class DecisionScope:
                 targets.append(RunningTarget(host))
         return targets
 
+    def sockets(self) -> set[Path]:
+        """The sockets at which hosts may be found. No host is asked."""
+        return socket_paths(self.state.path)
+
     def all(self) -> list[DecisionTarget]:
         """For each configuration one of its running hosts; these share what is decided. If none runs, the stored
         decisions: of the selected configuration, or of all known ones."""
         by_config: dict[str, DecisionTarget] = {}
-        for target in self._running():
+        for target in self.find():
             by_config.setdefault(target.config, target)
         if by_config:
             return list(by_config.values())

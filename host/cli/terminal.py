@@ -1,17 +1,24 @@
-"""Text for a terminal: colours, its width, differences, and text of servers that cannot steer it."""
+"""Text for a terminal: colours, its width, differences, text of servers that cannot steer it, and what a command says
+while it waits."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import ClassVar, TextIO
 
 from host.non_blocking import NonBlockingStream
 
 DEFAULT_WIDTH = 80
 """Columns of a terminal that does not tell them."""
+MOMENT = 3.0
+"""Seconds for which a command waits without a word."""
+CLEAR_LINE = "\r\x1b[K"
 _COLOUR = re.compile("\x1b\\[[0-9]*m")
 _NARROWEST = 30
 """Columns in which text is wrapped beside other text; where there are fewer, it begins on the next line."""
@@ -32,6 +39,7 @@ class Terminal:
         "disabled": "2",
         "held": "33",
         "needs login": "33",
+        "needs folder": "2",
         "asks": "33",
     }
 
@@ -57,6 +65,13 @@ class Terminal:
             return "\n".join([before.rstrip(), *self._indented(text, indent, 0, paint)])
         used = columns(_COLOUR.sub("", before))
         return before + "\n".join(self._indented(text, indent, used, paint)).lstrip(" ")
+
+    def room(self, before: str, indent: int) -> int:
+        """The columns that a text has in `paragraph` if it is to take one line."""
+        width = self.width or DEFAULT_WIDTH
+        if width - indent < _NARROWEST:
+            return width - min(indent, 4)
+        return width - min(max(indent, columns(before)), width - _NARROWEST)
 
     def _indented(self, text: str, indent: int, used: int, paint: Callable[[str], str]) -> list[str]:
         width = max((self.width or DEFAULT_WIDTH) - indent, 16)
@@ -137,3 +152,24 @@ def _columns(out: TextIO | NonBlockingStream) -> int:
     except (OSError, ValueError):  # a terminal in name only
         found = 0
     return max(found or DEFAULT_WIDTH, 20)
+
+
+# What is waited for
+
+
+@contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Say on standard error that the command waits `what` (`for …`), if the block takes longer than a moment."""
+    timer = threading.Timer(MOMENT, say_waiting, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def say_waiting(what: str) -> None:
+    """Say it, in the place of a bar that was drawn there."""
+    clear = CLEAR_LINE if sys.stderr.isatty() else ""
+    print(f"{clear}colonnade: waiting {what}", file=sys.stderr, flush=True)

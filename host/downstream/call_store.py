@@ -132,6 +132,7 @@ class CallStore:
         may_park: bool = False,
         task: TaskOptions | None = None,
         identity: str | None = None,
+        over_stdio: bool = False,
         size: int = 0,
     ) -> DetachedCall:
         """Start a call of `owner`. Its work takes its first step at the next checkpoint.
@@ -141,6 +142,7 @@ class CallStore:
             may_park: whether its client answers server requests by repeating the request.
             task: None if it cannot become a task.
             identity: the access token whose clients are charged for the call's memory.
+            over_stdio: its client has no address, so that none can lead elsewhere (`Budget.revoke`).
             size: bytes of the request, which the work holds until its end.
 
         Raises:
@@ -154,12 +156,12 @@ class CallStore:
         ):
             raise TooManyRequests("too many tasks are in progress; finish or cancel some first")
         call = DetachedCall(owner, self._parking.drop, may_park=may_park, options=task, size=size)
-        drop = partial(_give_way, call)
+        drop, of = partial(_give_way, call), None if over_stdio else owner
         try:
             if task is None:  # until the call is parked, its request is charged for the memory
-                call.held = self._memory.hold(client_owner(identity), Use.PARKED, drop=drop)
+                call.held = self._memory.hold(client_owner(identity), Use.PARKED, drop=drop, of=of)
             else:
-                call.held = self._memory.hold(client_owner(identity), Use.TASKS, size, drop)
+                call.held = self._memory.hold(client_owner(identity), Use.TASKS, size, drop, of=of)
         except OverBudget:
             raise TooManyRequests("there is no memory for another task (memory); nothing was carried out") from None
         self._nursery.start_soon(self._run, call, work)
@@ -180,6 +182,7 @@ class CallStore:
         may_park: bool = False,
         task: TaskOptions | None = None,
         identity: str | None = None,
+        over_stdio: bool = False,
         size: int = 0,
     ) -> Outcome:
         """Start a call as `start` does, and `attend` it with its own request.
@@ -189,7 +192,9 @@ class CallStore:
             token: the progress token of this request; without one it gets no progress.
         """
         await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled request starts nothing
-        call = self.start(owner, work, may_park=may_park, task=task, identity=identity, size=size)
+        call = self.start(
+            owner, work, may_park=may_park, task=task, identity=identity, over_stdio=over_stdio, size=size
+        )
         return await self.attend(call, AttachedRequest(0, tell, token))
 
     async def resume(
@@ -319,7 +324,8 @@ class CallStore:
                 self._working.drop(call)
                 del work  # the work holds the whole request
                 if call.is_found:
-                    size = KEPT_OVERHEAD_BYTES + size_of(call.result if call.error is None else call.error)
+                    kept = size_of(call.result if call.error is None else call.error)
+                    size = KEPT_OVERHEAD_BYTES + call.told_size + kept
                     for old in self._kept.add(call, size, max_bytes=MAX_KEPT_BYTES):
                         old.life.cancel("the tasks that are over hold too much")
                 if call.is_kept:  # from now on the deadline of its life limits how long it is kept
@@ -341,7 +347,7 @@ class CallStore:
     def _charged(self, call: DetachedCall, outcome: Raw | ColonnadeError) -> Raw | ColonnadeError:
         """The outcome, if it is delivered now or there is memory to keep it; otherwise an error that says so."""
         try:
-            call.held.resize(size_of(outcome) if call.is_kept else 0)
+            call.held.resize(size_of(outcome) + call.told_size if call.is_kept else 0)
         except OverBudget:
             return AnswerTooLarge()
         # A kept result must not keep a receive buffer alive.
@@ -365,7 +371,7 @@ def _give_way(call: DetachedCall) -> None:
     dropped. If its client is no longer served, it ends, and nobody can fetch its result."""
     call.held.release()
     if call.held.revoked:
-        call.life.cancel("its access token was withdrawn")
+        call.life.cancel(call.held.revoked)
     elif call.id and not call.is_over:
         call.working.cancel("its memory is needed elsewhere")
         call.end(MemoryNeeded())

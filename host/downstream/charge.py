@@ -8,7 +8,7 @@ and the request gets an error that says how far it came.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -16,6 +16,7 @@ import trio
 from host.errors import TooLarge, Unavailable
 from host.jsonrpc.messages import ErrorBody, Failure, Id
 from host.memory import Budget, Owner, Use
+from host.wire.deadlines import CallScope
 
 COPIES = 3
 """Copies of a request that exist while a server works on it (measured): as received, as sent on, and in the transport
@@ -27,9 +28,9 @@ NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was ca
 CANCELLED_MESSAGE = (
     "the request was called off since its memory was needed elsewhere (memory); its server may have carried it out"
 )
-WITHDRAWN_MESSAGE = (
-    "the request was called off since its access token was withdrawn (listen.auth); its server may have carried it out"
-)
+TOKEN_WITHDRAWN = "its access token was withdrawn (listen.auth)"
+VIEW_CHANGED = "its address has another view now, or none (views)"
+REVOKED_MESSAGE = "the request was called off since {why}; its server may have carried it out"
 ANSWER_TOO_LARGE_MESSAGE = "the request was carried out, but there is no memory for its answer of {size} bytes (memory)"
 
 
@@ -39,14 +40,15 @@ def answer_too_large(id: Id | None, size: int) -> Failure:
 
 
 class RequestCharge:
-    """The charge of one request. As a context manager it is released at the end."""
+    """The charge of one request. As a context manager it is released at the end. `of`: see `Budget.hold`."""
 
-    def __init__(self, budget: Budget, owner: Owner) -> None:
-        self._scope: trio.CancelScope | None = None
+    def __init__(self, budget: Budget, owner: Owner, of: Hashable = None) -> None:
+        self._scope: CallScope | trio.CancelScope | None = None
         self._body = 0
         self._budget = budget
         self._owner = owner
-        self._held = budget.hold(owner, _REQUESTS, drop=self._drop)
+        self._of = of
+        self._held = budget.hold(owner, _REQUESTS, drop=self._drop, of=of)
 
     @property
     def dropped(self) -> bool:
@@ -54,13 +56,14 @@ class RequestCharge:
         return self._held.dropped
 
     @property
-    def revoked(self) -> bool:
-        """Whether the access token of the request was withdrawn meanwhile."""
+    def revoked(self) -> str:
+        """Why the request is no longer served: TOKEN_WITHDRAWN or VIEW_CHANGED; empty if it is."""
         return self._held.revoked
 
     def cancelled(self, id: Id | None) -> Failure:
         """The error for the request, which was cancelled since its charge was dropped."""
-        return Failure(ErrorBody(Unavailable.code, WITHDRAWN_MESSAGE if self.revoked else CANCELLED_MESSAGE), id)
+        text = REVOKED_MESSAGE.format(why=self.revoked) if self.revoked else CANCELLED_MESSAGE
+        return Failure(ErrorBody(Unavailable.code, text), id)
 
     def add_request_bytes(self, size: int) -> None:
         """Charge `size` further bytes of the request.
@@ -87,7 +90,7 @@ class RequestCharge:
             OverBudget: it does not fit.
         """
         if self._held.dropped:
-            self._held = self._budget.hold(self._owner, _REQUESTS, drop=self._drop)
+            self._held = self._budget.hold(self._owner, _REQUESTS, drop=self._drop, of=self._of)
         self._held.resize(self._body + size)
 
     def touch(self) -> None:
@@ -106,7 +109,7 @@ class RequestCharge:
             finally:
                 self._scope = before
 
-    def cancel_on_drop(self, scope: trio.CancelScope) -> None:
+    def cancel_on_drop(self, scope: CallScope | trio.CancelScope) -> None:
         """Have a cancel scope that the request has anyway cancelled when the memory is needed elsewhere, in place of a
         `droppable` block, which costs more; `dropped` tells whether it was."""
         self._scope = scope
@@ -115,7 +118,7 @@ class RequestCharge:
 
     @property
     def _why_dropped(self) -> str:
-        return "its access token was withdrawn" if self.revoked else NEEDED_ELSEWHERE
+        return self.revoked or NEEDED_ELSEWHERE
 
     def _drop(self) -> None:
         self._held.release()

@@ -20,7 +20,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import trio
@@ -29,9 +29,9 @@ from msgspec import Raw
 from host.errors import ColonnadeError, copy_of
 from host.exchange import ProgressCallback
 from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object, is_object, members, value
+from host.jsonrpc.raw import encode, encode_object, is_object, members
 from host.memory import Holding
-from host.protocol.meta import PROGRESS_TOKEN, without_hop_fields
+from host.protocol.meta import PROGRESS_TOKEN, increased_progress, without_hop_fields
 from host.protocol.methods import PROGRESS
 from host.protocol.tasks import Status, Task, iso_timestamp
 from host.wire.link import LinkLost
@@ -47,7 +47,13 @@ MAX_TTL_MS = 86_400_000
 DEFAULT_TTL_MS = 3_600_000
 """Lifetime of a task in milliseconds: minimum, maximum, and default."""
 POLL_INTERVAL_MS = 500
-"""Milliseconds between two status requests that a client is advised to keep."""
+MIN_POLL_MS = 100
+"""Milliseconds between two status requests that a client is advised to keep: if its server advises none, and at
+least."""
+MAX_STATUS_MESSAGE = 4096
+"""Characters of a server's status message that are passed on."""
+MAX_TASK_META = 16 * 1024
+"""Bytes of the `_meta` with which a server makes a task; a longer one is left out."""
 
 MethodAndParams: TypeAlias = tuple[str, dict[str, Raw]]
 """The method and the params of a server request."""
@@ -191,11 +197,13 @@ class DetachedCall:
         self._on_task = on_task
         self._on_status = None if options is None else options.on_status
         self._message: str | None = None
+        self._followed: Task | None = None
+        """The newest status of the server's task; None until it has made one."""
+        self._task_meta: Raw | None = None
         if options is not None:
             asked = DEFAULT_TTL_MS if options.ttl_ms is None else options.ttl_ms
             self.id = f"{options.server}.{secrets.token_urlsafe(16)}"
-            self._ttl_ms = min(max(asked, MIN_TTL_MS), MAX_TTL_MS)
-            self._ends_at = trio.current_time() + self._ttl_ms / 1000
+            self._begin_lifetime(asked)
             self._created = self._updated = iso_timestamp(time.time())
 
     # Client handle of its work
@@ -234,14 +242,14 @@ class DetachedCall:
             self._end_request(key)  # a request that is still open is withdrawn
 
     def _progress(self, notice: Notification) -> dict[str, Raw] | None:
-        """The members of a progress notification, if its value is greater than the last one's: it must increase under
-        one token, and a client may use the same token in every round (2025-11-25, "Progress Flow")."""
+        """The members of a progress notification, if its value is greater than the last one's. A client may use the
+        same token in every round."""
         try:
             found = members(notice.params or b"")
-            progress = value(found["progress"])
-        except (ValueError, KeyError):
+        except ValueError:
             return None
-        if isinstance(progress, bool) or not isinstance(progress, int | float) or progress <= self._last_progress:
+        progress = increased_progress(found, self._last_progress)
+        if progress is None:
             return None
         self._last_progress = progress
         return found
@@ -429,7 +437,19 @@ class DetachedCall:
     @property
     def task(self) -> Task:
         """The present state of the task. COMPLETED: there is a result; the dialects distinguish kinds of results."""
-        return Task(self.id, self._status, self._created, self._updated, self._ttl_ms, POLL_INTERVAL_MS, self._message)
+        followed, poll, message = self._followed, POLL_INTERVAL_MS, self._message
+        if followed is not None:
+            poll = POLL_INTERVAL_MS if followed.poll_ms is None else max(followed.poll_ms, MIN_POLL_MS)
+            # The message of a task at work is not true of one that is over.
+            if not self.is_over or (followed.status.is_final and followed.message is not None):
+                message = followed.message
+        return Task(self.id, self._status, self._created, self._updated, self._ttl_ms, poll, message, self._task_meta)
+
+    @property
+    def told_size(self) -> int:
+        """Bytes of the status message and the `_meta` of the server's task, at most."""
+        message = None if self._followed is None else self._followed.message
+        return len(self._task_meta or b"") + 4 * len(message or "")
 
     @property
     def _status(self) -> Status:
@@ -450,3 +470,32 @@ class DetachedCall:
         self.life.deadline = self._ends_at
         self._on_task(self)
         self._wake()
+
+    def _begin_lifetime(self, ttl_ms: int) -> None:
+        self._ttl_ms = min(max(ttl_ms, MIN_TTL_MS), MAX_TTL_MS)
+        self._ends_at = trio.current_time() + self._ttl_ms / 1000
+
+    def follow(self, theirs: Task) -> None:
+        """Take a status of the server's task, the first of which makes the call a task. The client's task has its
+        message and poll interval, and the lifetime and `_meta` with which it was made, but not its status: the call may
+        be over later, or wait for its client. No effect if the call is over."""
+        if self.is_over:
+            return
+        former, message = self._followed, theirs.message
+        self._followed = replace(theirs, message=None if message is None else message[:MAX_STATUS_MESSAGE], meta=None)
+        if former is None:
+            self._task_meta = theirs.meta if theirs.meta is None or len(theirs.meta) <= MAX_TASK_META else None
+            if theirs.ttl_ms is not None:
+                self._begin_lifetime(theirs.ttl_ms)
+                if self.is_task:
+                    self.life.deadline = self._ends_at
+            self.become_task()
+            self._wake()
+        if self._followed.message != (None if former is None else former.message):
+            self._tell_status()
+
+    async def wait_begun(self) -> None:
+        """Wait until the server has made a task of the call, or has a request to the client, or the call is over."""
+        await trio.lowlevel.checkpoint()
+        while self._followed is None and not self._open and not self.is_over:
+            await self.changed.wait()

@@ -30,6 +30,7 @@ from host.protocol.era import era_over_stdio
 from host.protocol.methods import INITIALIZE
 from host.protocol.stateless import has_envelope
 from host.protocol.versions import Era
+from host.wire.deadlines import CallScope
 
 
 class DuplexSession:
@@ -121,7 +122,7 @@ class DuplexSession:
         )
 
     async def _answer_stateless(
-        self, answerer: StatelessStdio, request: Request, scope: trio.CancelScope, charge: RequestCharge
+        self, answerer: StatelessStdio, request: Request, scope: CallScope, charge: RequestCharge
     ) -> None:
         with charge, trio.CancelScope() as dropping:
             charge.cancel_on_drop(dropping)
@@ -133,7 +134,7 @@ class DuplexSession:
     def _handshake_begun(self) -> bool:
         return self._open_handshakes > 0 or self._session.opening is not None
 
-    async def _open(self, request: Request, scope: trio.CancelScope, opening: Awaitable[Success | Failure]) -> None:
+    async def _open(self, request: Request, scope: CallScope, opening: Awaitable[Success | Failure]) -> None:
         try:
             answer = await opening
         finally:
@@ -142,7 +143,7 @@ class DuplexSession:
             self._session.serving.end(request.id, scope)
         await self._send(answer)
 
-    async def _answer(self, request: Request, scope: trio.CancelScope, charge: RequestCharge, address: str) -> None:
+    async def _answer(self, request: Request, scope: CallScope, charge: RequestCharge, address: str) -> None:
         done = False
 
         def enqueue(message: Notification | Request) -> bool:

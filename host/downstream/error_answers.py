@@ -10,11 +10,11 @@ from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidRequest
 from host.journal import InternalError, Journal
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
 from host.jsonrpc.twins import refuse_twins
-from host.protocol.known_params import KNOWN_PARAMS
+from host.protocol.known_params import KNOWN_PARAMS, UNSET
 
 
 def params_of(request: Request) -> dict[str, Raw]:
-    """The members of a request's params.
+    """The members of a request's params, without optional ones whose value counts as missing.
 
     Raises:
         InvalidRequest: they are no object.
@@ -26,7 +26,11 @@ def params_of(request: Request) -> dict[str, Raw]:
     known = KNOWN_PARAMS.get(request.method)
     if known is not None:
         refuse_twins(known, found)
-    return dict(found)
+    params = dict(found)
+    for name, missing in UNSET.get(request.method, {}).items():
+        if params.get(name) in missing:
+            del params[name]
+    return params
 
 
 def error_body(error: ColonnadeError) -> ErrorBody:

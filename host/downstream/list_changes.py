@@ -1,8 +1,9 @@
-"""The list views that one client has seen, and the notifications that are due when they change."""
+"""The lists that one client has seen, and the notifications that are due when they change."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Hashable
 
 import trio
 
@@ -14,63 +15,190 @@ from host.router.router import Router
 SPACING = 0.5
 """Seconds between two rounds of list_changed for one client; changes in between are combined."""
 
-Send = Callable[[Notification], Awaitable[None]]
+AT_ONCE = 50
+"""Clients that are notified in one pass of the event loop, in about a millisecond."""
 
-_Views = dict[Kind, bytes]
-"""The digest of each view."""
+Enqueue = Callable[[Notification], bool]
+"""Puts a notification on the stream of a client without waiting; False if it is full."""
+
+_Digests = dict[Kind, bytes]
+"""The digest of each list."""
+_Shown = dict[Hashable, _Digests]
 
 
 async def track_changes(router: Router, caller: Caller) -> ListChanges:
     """Changes for a caller that knows every present list. Lists that are being evaluated again are excepted: the caller
     is notified of these afterwards, so that it need not wait now."""
-    evaluated = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint)]
-    return ListChanges(router, caller, {kind: (await router.lists.view(caller, kind)).digest for kind in evaluated})
+    is_early = not router.upstreams.are_listed(caller)
+    evaluated = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint.server)]
+    known = {kind: (await router.lists.shown(caller, kind)).digest for kind in evaluated}
+    return ListChanges(router, caller, known, is_early=is_early)
 
 
 class ListChanges:
-    """Pending list changes of one caller. It is notified only if its view differs from the one that it last saw or was
-    notified of."""
+    """Pending list changes of one caller. It is notified only if its list differs from the one that it last saw or was
+    notified of.
 
-    def __init__(self, router: Router, caller: Caller, known: _Views) -> None:
+    Args:
+        is_early: lists of servers are not known yet. No list is answered before they are, or are not waited for any
+            more, and no change is notified before that answer: else it would be, for each server that comes.
+    """
+
+    def __init__(self, router: Router, caller: Caller, known: _Digests, *, is_early: bool = False) -> None:
         self._router = router
         self._caller = caller
         self._known = known
+        self._is_early = is_early
         self._told: set[Kind] = set()
 
     def mark_listed(self, kind: Kind) -> None:
         """Record that the caller has just received this list."""
-        view = self._router.lists.last_view(self._caller, kind)
-        if view is not None:
-            self._known[kind] = view.digest
+        shown = self._router.lists.last_shown(self._caller, kind)
+        if shown is not None:
+            self._known[kind] = shown.digest
             self._told.discard(kind)
 
-    async def notify_changes(self, send: Send, lists: Collection[str] | None = None) -> None:
-        """Notify the caller of every changed list, until cancelled.
-
-        Args:
-            lists: the notifications that it subscribes to; None for all.
-        """
+    async def begun(self) -> ListChanges:
+        """These changes, once the caller may be notified, which listens from now on."""
         # Notified on a stream that has ended, and not listed since: the notification may have been lost
         for kind in self._told:
             self._known.pop(kind, None)
+        if self._is_early:
+            await self._router.upstreams.wait_listed(self._caller)
+            await trio.sleep(SPACING)
+            self._is_early = False
+        return self
+
+    async def notify(self, enqueue: Enqueue, lists: Collection[str] | None, shown: _Shown) -> tuple[bool, bool]:
+        """Notify the caller of every list that has changed now: whether there were some, and whether the client has all
+        notifications.
+
+        Args:
+            lists: the notifications that it subscribes to; None for all.
+            shown: the lists of this moment by audience, which this completes.
+        """
+        audience = self._router.lists.audience(self._caller)
+        now = shown.get(audience)
+        if now is None:
+            now = {kind: (await self._router.lists.shown(self._caller, kind)).digest for kind in LIST_METHODS}
+            shown[audience] = now
+        due: dict[str, _Digests] = {}
+        if now != self._known:
+            for kind, listing in LIST_METHODS.items():
+                is_wanted = lists is None or listing.list_changed in lists
+                if is_wanted and self._known.get(kind) != now[kind]:
+                    due.setdefault(listing.list_changed, {})[kind] = now[kind]
+        for method, digests in due.items():
+            if not enqueue(_NOTICES[method]):
+                return True, False
+            self._known |= digests
+            self._told |= digests.keys()
+        return bool(due), True
+
+
+_NOTICES = {listing.list_changed: Notification(listing.list_changed) for listing in LIST_METHODS.values()}
+"""Each once, and so encoded once."""
+
+
+class Listener:
+    """One client that is notified.
+
+    Args:
+        find: waits until it may be notified.
+        enqueue: if the stream is full, the notification follows later.
+        lists: the notifications that it subscribes to; None for all.
+    """
+
+    __slots__ = ("changes", "enqueue", "find", "joining", "lists")
+
+    def __init__(
+        self, find: Callable[[], Awaitable[ListChanges]], enqueue: Enqueue, lists: Collection[str] | None = None
+    ) -> None:
+        self.find = find
+        self.enqueue = enqueue
+        self.lists = lists
+        self.changes: ListChanges
+        self.joining: trio.CancelScope | None = trio.CancelScope()
+        """Scope around the wait until it may be notified; None afterwards."""
+
+
+class Announcements:
+    """Notifies all clients that listen. One task, `run`, serves all of them: in rounds, SPACING seconds apart, in which
+    it compares the lists of each with those that it knows.
+
+    Args:
+        crashed: takes what was raised for one client, which is notified no more.
+    """
+
+    def __init__(self, router: Router, crashed: Callable[[Exception], None]) -> None:
+        self._router = router
+        self._crashed = crashed
+        self._joining: deque[Listener] = deque()
+        self._listeners: dict[Listener, None] = {}
+        self._due: dict[Listener, None] = {}
+        """Those to be compared in the next round."""
+        self._moved = trio.lowlevel.ParkingLot()
+
+    def add(self, listener: Listener) -> None:
+        self._joining.append(listener)
+        self._moved.unpark_all()
+
+    def remove(self, listener: Listener) -> None:
+        if listener.joining is not None:
+            listener.joining.cancel()
+        self._listeners.pop(listener, None)
+
+    async def run(self) -> None:
+        """Notify, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow)
+            while True:
+                while self._joining:
+                    nursery.start_soon(self._join, self._joining.popleft())
+                if not self._due:
+                    await self._moved.park()
+                elif await self._run_round():
+                    await trio.sleep(SPACING)
+
+    async def _join(self, listener: Listener) -> None:
+        scope = listener.joining
+        assert scope is not None
+        with scope:
+            try:
+                listener.changes = await listener.find()
+            except Exception as problem:  # noqa: BLE001 - as below
+                self._crashed(problem)
+                return
+        listener.joining = None
+        if not scope.cancel_called:  # a client that leaves may do so before this runs
+            self._listeners[listener] = self._due[listener] = None
+            self._moved.unpark_all()
+
+    async def _follow(self) -> None:
+        """Have all compared after each change."""
         version = 0
         while True:
             version = await self._router.catalog.wait_for_change(version)
-            due = await self._due(lists)
-            for method, views in due.items():
-                await send(Notification(method))
-                self._known |= views  # only now: a client that leaves in between was not notified
-                self._told |= views.keys()
-            if due:
-                await trio.sleep(SPACING)
+            self._due |= self._listeners
+            self._moved.unpark_all()
 
-    async def _due(self, lists: Collection[str] | None) -> dict[str, _Views]:
-        """The notifications that are due, and the views that the client knows after them."""
-        due: dict[str, _Views] = {}
-        for kind, listing in LIST_METHODS.items():
-            if lists is not None and listing.list_changed not in lists:
-                continue
-            now = (await self._router.lists.view(self._caller, kind)).digest
-            if self._known.get(kind) != now:
-                due.setdefault(listing.list_changed, {})[kind] = now
-        return due
+    async def _run_round(self) -> bool:
+        """Compare those that are due. Whether there was something to notify one of."""
+        due, self._due = self._due, {}
+        has_notified = False
+        shown: _Shown = {}
+        for number, listener in enumerate(due, 1):
+            if listener in self._listeners:
+                try:
+                    had_some, has_all = await listener.changes.notify(listener.enqueue, listener.lists, shown)
+                except Exception as problem:  # noqa: BLE001 - an error for one client must not affect any other
+                    self._listeners.pop(listener, None)
+                    self._crashed(problem)
+                    continue
+                has_notified = has_notified or had_some
+                if not has_all:
+                    self._due[listener] = None
+            if number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        return has_notified

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import trio
 from msgspec import Raw
 
-from host.downstream.list_changes import SPACING, track_changes
+from host.downstream.list_changes import SPACING, Announcements, Enqueue, Listener, track_changes
 from host.downstream.stateless import StatelessClient
 from host.downstream.tasks import Tasks, check_declared
 from host.errors import ColonnadeError
@@ -20,7 +20,6 @@ from host.protocol.abilities import Abilities
 from host.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE
 from host.protocol.subscriptions import Filter, acknowledgement, filter_of, with_subscription_id
 from host.router.router import Router
-from host.wire.asgi import cancel_when
 from host.wire.link import LinkLost
 
 AGREEMENT_TIMEOUT = 0.5
@@ -31,26 +30,111 @@ MAX_RETRY_DELAY = 60.0
 """First and longest delay, in seconds, before resources that could not be watched are tried again. A change of any list
 has them tried at once."""
 
-Enqueue = Callable[[Notification], bool]
-"""Puts a notification on the stream without waiting; False if its client does not read."""
 
+class Subscription:
+    """One subscription, from its acknowledgement to its end. Its notifications are tagged with the id of the request
+    that opened it. Implements `host.exchange.ClientHandle`, but takes no requests.
 
-class _ListenHandle:
-    """Sends notifications to the stream, tagged with the subscription's id. Implements `host.exchange.ClientHandle`,
-    but takes no requests."""
+    Args:
+        enqueue: puts a notification on its stream.
+        address: see `Exchange.address`.
+        on_end: called once it has ended in order: by `end`, or because its client reads too slowly. The client must
+            then list again to find missed changes. `serve` has one of its own.
+    """
 
-    def __init__(self, id: Id, enqueue: Enqueue) -> None:
+    def __init__(
+        self,
+        router: Router,
+        tasks: Tasks,
+        announcements: Announcements,
+        id: Id,
+        requested: Filter,
+        client: StatelessClient,
+        abilities: Abilities,
+        enqueue: Enqueue,
+        address: str = "",
+        on_end: Callable[[], object] = lambda: None,
+    ) -> None:
         self._id = id
+        self._router = router
+        self._tasks = tasks
+        self._announcements = announcements
+        self._requested = requested
         self._enqueue = enqueue
+        self._on_end = on_end
+        self._address = address
+        self._caller = client.caller(abilities, self)
+        self._scope = trio.CancelScope()
+        self._waiting = trio.CancelScope()
         self._early: list[Notification] | None = []
-        self.overflowed = trio.Event()
+        self._has_ended = False
+        self._watched_tasks: tuple[str, ...] = ()
+        self._listener: Listener | None = None
 
-    def acknowledge(self, granted: Filter) -> None:
+    async def run(self) -> None:
+        """Send the acknowledgement, and subscribe. While servers start, this waits for them as lists do. Resources that
+        cannot be watched then are added to the stream when they can, until `close`."""
+        with self._scope:
+            changes = await track_changes(self._router, self._caller)
+            await trio.lowlevel.checkpoint_if_cancelled()  # by `close`, in the step that ended the wait
+            self._watched_tasks = self._tasks.watch(self._caller, self._requested.tasks, self.forward)
+            watches = _StreamWatches(self._router, self._caller, self._requested.uris, self, self._address)
+            async with trio.open_nursery() as nursery:
+                with self._waiting:
+                    if self._requested.uris:
+                        await self._router.upstreams.wait_listed(self._caller)
+                        nursery.start_soon(watches.run)
+                        with trio.move_on_after(AGREEMENT_TIMEOUT):
+                            await watches.settled.wait()
+                await trio.lowlevel.checkpoint_if_cancelled()  # as above
+                self._acknowledge(Filter(self._requested.lists, watches.grant(), self._watched_tasks))
+                self._listener = Listener(changes.begun, self._enqueue_tagged, self._requested.lists)
+                self._announcements.add(self._listener)
+
+    async def serve(self, stop: trio.Event) -> None:
+        """Run it until `stop` is set or its client reads too slowly, and close it. Cancelling this ends it without a
+        final message."""
+        ended = trio.Event()
+        self._on_end = ended.set
+
+        async def end_when_stopped() -> None:
+            await stop.wait()
+            self.end()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.run)
+                nursery.start_soon(end_when_stopped)
+                await ended.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.close()
+
+    def end(self) -> None:
+        """End it in order, after the acknowledgement."""
+        self._waiting.cancel()
+        if not self._has_ended:
+            self._has_ended = True
+            if self._early is None:
+                self._on_end()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._scope.cancel()
+        if self._listener is not None:
+            self._announcements.remove(self._listener)
+        self._tasks.unwatch(self._watched_tasks, self.forward)
+        self._router.upstreams.release(self._caller)
+
+    def _acknowledge(self, granted: Filter) -> None:
         """Send the acknowledgement, before which no notification may be sent."""
         early, self._early = self._early or [], None
-        self._enqueue_or_overflow(acknowledgement(self._id, granted))
+        if not self._enqueue(acknowledgement(self._id, granted)):
+            self._has_ended = True
         for notice in early:
             self.forward(notice)
+        if self._has_ended:
+            self._on_end()
 
     def notify(self, notice: Notification) -> None:
         if notice.method == RESOURCE_UPDATED:  # other notifications of its servers belong to no subscription
@@ -59,60 +143,14 @@ class _ListenHandle:
     def forward(self, notice: Notification) -> None:
         if self._early is not None:
             self._early.append(notice)
-        else:
-            self._enqueue_or_overflow(with_subscription_id(notice, self._id))
+        elif not self._enqueue_tagged(notice):
+            self.end()
+
+    def _enqueue_tagged(self, notice: Notification) -> bool:
+        return not self._has_ended and self._enqueue(with_subscription_id(notice, self._id))
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
         raise LinkLost("the client can be asked nothing here")
-
-    async def send(self, notice: Notification) -> None:
-        self.forward(notice)
-        await trio.lowlevel.checkpoint()
-
-    def _enqueue_or_overflow(self, notice: Notification) -> None:
-        if not self._enqueue(notice):
-            self.overflowed.set()
-
-
-async def listen(
-    router: Router,
-    tasks: Tasks,
-    id: Id,
-    requested: Filter,
-    client: StatelessClient,
-    abilities: Abilities,
-    enqueue: Enqueue,
-    stop: trio.Event,
-    address: str = "",
-) -> None:
-    """Send the client of request `id` the notifications of its filter, until `stop` is set or the client reads too
-    slowly: it must then list again to find missed changes. Cancelling this ends the stream without a final message.
-
-    While servers start, the acknowledgement waits for them as lists do. Resources that cannot be watched then are added
-    to the stream when they can. `address`: see `Exchange.address`.
-    """
-    listener = _ListenHandle(id, enqueue)
-    caller = client.caller(abilities, listener)
-    changes = await track_changes(router, caller)
-    watched_tasks = tasks.watch(caller, requested.tasks, listener.forward)
-    try:
-        async with trio.open_nursery() as nursery:
-            watches = _StreamWatches(router, caller, requested.uris, listener, address)
-            with trio.CancelScope() as waiting:
-                nursery.start_soon(cancel_when, stop, waiting)
-                if requested.uris:
-                    await router.wait_listed(caller)
-                nursery.start_soon(watches.run)
-                with trio.move_on_after(AGREEMENT_TIMEOUT):
-                    await watches.settled.wait()
-            listener.acknowledge(Filter(requested.lists, watches.grant(), watched_tasks))
-            nursery.start_soon(changes.notify_changes, listener.send, requested.lists)
-            nursery.start_soon(cancel_when, listener.overflowed, nursery.cancel_scope)
-            await stop.wait()
-            nursery.cancel_scope.cancel()
-    finally:
-        tasks.unwatch(watched_tasks, listener.forward)
-        router.release(caller)
 
 
 def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
@@ -132,7 +170,7 @@ class _StreamWatches:
     """The resources that one subscription names, each subscribed at its server, as soon as that is possible."""
 
     def __init__(
-        self, router: Router, caller: Caller, uris: tuple[str, ...], listener: _ListenHandle, address: str
+        self, router: Router, caller: Caller, uris: tuple[str, ...], listener: Subscription, address: str
     ) -> None:
         self._address = address
         self._router = router

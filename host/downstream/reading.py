@@ -15,8 +15,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from host.errors import TooManyRequests
-from host.jsonrpc.messages import ParsedInput, find_malformed, receive, receive_checked
-from host.jsonrpc.strict import is_heavy
+from host.jsonrpc.messages import ParsedInput, find_malformed, receive_at_once, receive_checked
 from host.worker import run_in_worker
 
 LARGE_BYTES = 512 * 1024
@@ -104,8 +103,8 @@ class MessageReader:
         Raises:
             TooManyRequests: no slot was free for `patience` seconds.
         """
-        if not is_heavy(data):
-            return receive(data)
+        if (found := receive_at_once(data)) is not None:
+            return found
         turns = self._large if len(data) >= LARGE_BYTES else self._small
         async with turns.slot(identity, patience):
             refused = await run_in_worker(find_malformed, data)

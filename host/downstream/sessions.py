@@ -7,22 +7,23 @@ belong to the transports.
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import IntEnum, auto
 from functools import partial
 
 import trio
 from msgspec import Raw
 
+from host.client_process import ClientProcess
 from host.downstream.error_answers import errors_as_answers, params_of
 from host.downstream.http.replies import EventStream, History
-from host.downstream.list_changes import ListChanges, Send, track_changes
+from host.downstream.list_changes import Announcements, ListChanges, Listener, track_changes
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
-from host.errors import TOO_MANY_REQUESTS, AmbiguousMembers, InvalidRequest
-from host.exchange import Answered, Caller, Exchange, ProgressCallback
+from host.errors import TOO_MANY_REQUESTS, AmbiguousMembers, InvalidRequest, MethodNotFound
+from host.exchange import Answered, Caller, Exchange, ProgressCallback, SearchChoice
 from host.journal import Journal, excerpt
 from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
 from host.jsonrpc.messages import (
@@ -53,10 +54,15 @@ from host.protocol.methods import (
     ROOTS_CHANGED,
     SET_LEVEL,
     TARGETED,
+    TOOLS_CALL,
 )
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.stateless import StatedEnvelope
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
 from host.router.router import Router
+from host.source import Endpoint
 from host.version import VERSION
+from host.wire.deadlines import CallScope
 from host.wire.link import LinkLost
 
 MAX_IN_FLIGHT = 1000
@@ -167,17 +173,17 @@ class _RequestHandle:
     """A handle of the session's client. Implements `host.exchange.ClientHandle`. `scope` holds the request that it is
     for; None if it is for none. `address`: where that request came from; see `Exchange.address`."""
 
-    def __init__(self, session: Session, say: Say, scope: trio.CancelScope | None, address: str = "") -> None:
+    def __init__(self, session: Session, say: Say, scope: CallScope | None, address: str = "") -> None:
         self.address = address
         self._session = session
         self._say = say
-        self._scope = scope
+        self.scope = scope
         self.task: str | None = None
         """The task whose result the request waits for; server requests sent meanwhile name it."""
 
     def notify(self, notice: Notification) -> None:
-        standing = self._scope is None
-        if self._scope is not None and self._scope.cancel_called:
+        standing = self.scope is None
+        if self.scope is not None and self.scope.cancel_called:
             return  # the client has cancelled the request and wants nothing more of it
         if notice.method == LOG_MESSAGE:
             level = self._session.level
@@ -222,25 +228,35 @@ class _RequestHandle:
 
 class Session:
     """One client at one endpoint. `opening` is its `initialize` request, None before; `identity` is the name of its
-    token, the owner of everything here."""
+    token, the owner of everything here; `process` is the program that it is, None over HTTP; `is_sole`: the host has no
+    other client."""
 
     def __init__(
         self,
         name: str,
-        endpoint: str | None,
+        endpoint: Endpoint,
         router: Router,
         journal: Journal,
         identity: str | None = None,
         tasks: Tasks | None = None,
         *,
         memory: Budget,
+        process: ClientProcess | None = None,
+        is_sole: bool = False,
     ) -> None:
         self.endpoint = endpoint
         self.identity = identity
         self.memory = memory
         self.opening: InitializeRequest | None = None
-        self.serving: Incoming[trio.CancelScope] = Incoming()
-        self.asking: OutstandingRequests[object] = OutstandingRequests()
+        self._declared: NegotiatedServer | None = None
+        """The only server of the endpoint, as it was declared to the client; None if it was not known."""
+        self.stated: StatedEnvelope | None = None
+        """The statement of a client without a handshake in each of its requests, as in the last one."""
+        self.serving: Incoming[CallScope] = Incoming()
+        # A relay's client may answer a request of a host that has ended: no other one has its id, which is exact in
+        # JavaScript too.
+        last_id = 0 if process is None or is_sole else secrets.randbelow(2**32) * 2**20
+        self.asking: OutstandingRequests[object] = OutstandingRequests(last_id=last_id)
         self.standing = StandingStream(memory, client_owner(identity))
         self.standing_events: EventStream | None = None
         """The standing stream over Streamable HTTP."""
@@ -248,12 +264,16 @@ class Session:
         """The log level that the client set."""
         self.history = History(memory, client_owner(identity))
         self.ended = trio.Event()
+        self.on_use: Callable[[], object] | None = None
+        """Called whenever a request begins or ends, or the session is used otherwise."""
         self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
         self.last_used = self._now()
         self.mark = object()
         """Identifies the client on every way that it sends requests; see `Caller.key`."""
-        self._name = name
-        self._caller = Caller(name, endpoint, identity, key=self.mark)
+        self.name = name
+        self.process = process
+        self.is_sole = is_sole
+        self._caller = Caller(name, endpoint, identity, key=self.mark, process=process)
         self._router = router
         self._journal = journal
         self._tasks = tasks
@@ -261,7 +281,7 @@ class Session:
         self._ready = trio.Event()
         self._initialized = trio.Event()
         self._changes: ListChanges | None = None
-        self._streams: dict[trio.CancelScope, Say] = {}
+        self._streams: dict[CallScope, Say] = {}
         """Streams of the requests in flight, by scope."""
 
     def open(self, request: Request) -> Awaitable[Success | Failure]:
@@ -278,9 +298,9 @@ class Session:
                 raise begun
             return await self._initialize(begun)
 
-        return errors_as_answers(request, initialize, self._journal, self._name)
+        return errors_as_answers(request, initialize, self._journal, self.name)
 
-    def belongs_to(self, endpoint: str | None, identity: str | None) -> bool:
+    def belongs_to(self, endpoint: Endpoint, identity: str | None) -> bool:
         """Whether the endpoint and identity are the session's own; for all others it does not exist."""
         return self.endpoint == endpoint and self.identity == identity
 
@@ -289,20 +309,21 @@ class Session:
         with a token has the dedicated instances of that token."""
         self._begun = True
         self._ready.set()
-        self._caller = Caller(self._name, self.endpoint, self.identity, instance_key=self.identity, key=self.mark)
+        self._caller = Caller(
+            self.name, self.endpoint, self.identity, instance_key=self.identity, key=self.mark, process=self.process
+        )
 
-    def begin(self, request: Request) -> trio.CancelScope:
+    def begin(self, request: Request, scope: CallScope | None = None) -> CallScope:
         """Register a request as soon as it is parsed, because its cancellation may be the next message. `answer` must
-        follow."""
-        scope = trio.CancelScope()
+        follow, in the scope that is returned: a new one by default."""
+        scope = scope or CallScope()
         self.serving.begin(request.id, scope)
+        self.touch()
         if self.ended.is_set():
             scope.cancel("the client has ended its session")
         return scope
 
-    async def answer(
-        self, request: Request, scope: trio.CancelScope, say: Say, address: str = ""
-    ) -> Success | Failure | None:
+    async def answer(self, request: Request, scope: CallScope, say: Say, address: str = "") -> Success | Failure | None:
         """The response to a request that was begun; None if the client cancelled it, which gets no response. `say`
         sends the messages before the response on the request's own stream; `address`: see `Exchange.address`."""
         handle = _RequestHandle(self, say, scope, address)
@@ -311,16 +332,18 @@ class Session:
         try:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # its cancellation may have come before this task ran
-                answer = await errors_as_answers(request, partial(self._result, handle), self._journal, self._name)
+                answer = await errors_as_answers(request, partial(self._result, handle), self._journal, self.name)
             return answer
         finally:
             del self._streams[scope]
             self.serving.end(request.id, scope)
-            self.last_used = self._now()
+            self.touch()
 
     def touch(self) -> None:
         """Record that the session is used."""
         self.last_used = self._now()
+        if self.on_use is not None:
+            self.on_use()
 
     def send_anywhere(self, message: Notification | Request) -> None:
         """Send a message on any open stream of the client, if the stream it belongs to is gone."""
@@ -348,12 +371,13 @@ class Session:
 
     def check_flood(self, request: Request) -> Failure | None:
         """The refusal of a request beyond the session's limit; None if it may run."""
-        if len(self.serving) < MAX_IN_FLIGHT:
+        if self.serving.count < MAX_IN_FLIGHT:
             return None
         return Failure(ErrorBody(TOO_MANY_REQUESTS, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
 
     def on_notification(self, notice: Notification) -> None:
         """Take a notification. Unknown ones are ignored."""
+        self.touch()
         if notice.method == CANCELLED:
             scope = self.serving.cancelled_by(notice)
             if scope is not None:
@@ -362,13 +386,16 @@ class Session:
             with suppress(ValueError):  # without a token it is about no request
                 self.asking.on_progress(notice)
         elif notice.method == ROOTS_CHANGED:
-            self._router.roots_changed(self._caller)
+            self._router.upstreams.roots_changed(self._caller)
         elif notice.method == INITIALIZED:
             self._initialized.set()
 
     def on_response(self, answer: Success | Failure | Malformed) -> None:
-        """Take the client's response to a server request. A response that no request waits for is dropped."""
-        self.asking.on_response(answer)
+        """Take the client's response to a server request. A response that no request waits for is dropped; so is one
+        with our id as text, which is accepted of servers only."""
+        self.touch()
+        if type(answer.id) is int:
+            self.asking.on_response(answer)
 
     def end(self) -> None:
         """End the session: cancel what is in flight, and send nothing more."""
@@ -377,28 +404,39 @@ class Session:
             scope.cancel("the client has ended its session")
         self.asking.fail_all(LinkLost("the client has ended its session"))
         self._router.forget(self._caller)
+        # That caller refers to the session: many that have ended would wait for the garbage collector.
+        self._caller = Caller(self.name, self.endpoint, self.identity, key=self.mark, process=self.process)
+        if self.standing_events is not None:
+            self.standing_events.end()
         # A reference to the session must not keep its memory alive.
         self.history.close()
         self.standing.close()
         self._changes = None
 
-    async def notify_changes(self, send: Send) -> None:
-        """Notify the client of every changed list, until cancelled."""
+    @contextmanager
+    def listening(self, announcements: Announcements, enqueue: Say) -> Iterator[None]:
+        """Send the client what belongs to no request on this stream, for the block. It is notified of changed lists as
+        soon as it has opened the session."""
+        listener = Listener(self._list_changes, enqueue)
+        announcements.add(listener)
+        try:
+            with self.standing.attached(enqueue):
+                yield
+        finally:
+            announcements.remove(listener)
 
-        async def sent(notice: Notification) -> None:
-            await send(notice)
-            self.touch()
-
+    async def _list_changes(self) -> ListChanges:
         await self._ready.wait()
         await self._initialized.wait()
-        if self._changes is not None:
-            await self._changes.notify_changes(sent)
+        if self._changes is None:  # the session has ended, as its stream is about to
+            await trio.sleep_forever()
+        return await self._changes.begun()
 
     async def serve_single_client(self) -> None:
         """Serve the only client that there can be, once it is there."""
         await self._initialized.wait()
         await self._ready.wait()
-        self._router.serve_only(self._caller)
+        self._router.upstreams.serve_only(self._caller)
 
     def _begin_opening(self, request: Request) -> InitializeRequest:
         if self._begun:
@@ -408,19 +446,29 @@ class Session:
         return found
 
     async def _initialize(self, opened: InitializeRequest) -> Raw:
-        # A client of one server waits for it as it would if it were connected directly.
-        at_most = MAX_INITIALIZE_WAIT if self.endpoint is None else math.inf
-        await self._router.wait_listed(self._caller, at_most=at_most)
+        # Hosts give a server up whose `initialize` takes a second.
+        await self._router.upstreams.wait_recalled(self._caller)
         server = self._router.server_for(self._caller)
+        self._declared = server
         instructions = self._router.instructions(self._caller)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
-            self._name, self.endpoint, self.identity, opened.abilities, self, handle, self.mark, session=self.mark
+            self.name,
+            self.endpoint,
+            self.identity,
+            opened.abilities,
+            self,
+            handle,
+            self.mark,
+            session=self.mark,
+            process=self.process,
+            says=opened.client,
+            search=SearchChoice(),
         )
-        self._router.note_no_log_level(self._caller)
+        self._router.log_levels.set_none(self._caller)
         self._changes = await track_changes(self._router, self._caller)
         self.opening = opened
-        self._name = f"{self._name} ({excerpt(opened.client)})" if opened.client else self._name
+        self.name = f"{self.name} ({excerpt(opened.client)})" if opened.client else self.name
         self._ready.set()
         return initialize_result(
             opened.revision,
@@ -430,6 +478,16 @@ class Session:
             apps=opened.abilities.apps and self._router.shows_apps(self.endpoint),
             tasks=self._tasks is not None and (server is None or server.runs_tasks),
             lists_tasks=self.identity is not None,
+            lacking=self._router.lacking(self._caller),
+        )
+
+    def _is_undeclared(self, method: str) -> bool:
+        """Whether the only server of the endpoint declares nothing for this method, neither now nor when the client was
+        told what is declared: what it was told by then can be used."""
+        return (
+            self._declared is not None
+            and self._declared.lacks(method)
+            and self._router.is_undeclared(self._caller, method)
         )
 
     async def _result(self, handle: _RequestHandle, request: Request) -> Raw:
@@ -442,21 +500,35 @@ class Session:
         if self.opening is None:
             # A client that does not wait for the response to initialize is served all the same
             await self._ready.wait()
+        target, through = None, ""
         try:
-            params = params_of(request)
+            params: Mapping[str, Raw] = params_of(request)
+            if request.method == TOOLS_CALL.name:
+                params, through = self._router.tool_search.unwrap(self._caller, params)
         except AmbiguousMembers:
             self._router.record_ambiguous(request, self._caller, handle.address)
             raise
-        target = None
         if request.method in TARGETED:
             target = await self._router.resolver.resolve(self._caller, request.method, params)
-        exchange = Exchange(request, params, self._caller, handle, self.level, target=target, address=handle.address)
+        elif self._is_undeclared(request.method):
+            raise MethodNotFound.of_method(request.method)
+        exchange = Exchange(
+            request,
+            params,
+            self._caller,
+            handle,
+            self.level,
+            target=target,
+            address=handle.address,
+            through=through,
+            scope=handle.scope,
+        )
         if self._tasks is not None and self._caller.abilities.tasks:
             if request.method == TASKS_RESULT:
                 handle.task = task_id_of(params)
             if request.method in IN_HANDSHAKE:
                 return await self._tasks.answer_in_handshake(exchange)
-            created = self._tasks.start_if_requested(exchange)
+            created = await self._tasks.start_if_requested(exchange)
             if created is not None:
                 return created
         answer = await self._router.answer(exchange)
@@ -469,11 +541,6 @@ class Session:
         return answer.result
 
 
-MAX_INITIALIZE_WAIT = 2.0
-"""Seconds that `initialize` waits, at the endpoint of all servers, for instructions of servers that were never seen.
-Hosts give a server up whose `initialize` takes longer than some seconds."""
-MAX_SESSIONS = 1000
-"""Open sessions of all clients over Streamable HTTP."""
 OLD_STREAM_GRACE = 1.0
 """Seconds for which the former standing stream of a session may take to end when its client opens another."""
 IDLE_TIMEOUT = 3600.0
@@ -482,7 +549,7 @@ IDLE_TIMEOUT = 3600.0
 
 def draft_session(
     kind: str,
-    endpoint: str | None,
+    endpoint: Endpoint,
     identity: str | None,
     router: Router,
     journal: Journal,
@@ -495,15 +562,30 @@ def draft_session(
     return id, Session(name, endpoint, router, journal, identity, tasks, memory=memory)
 
 
-class Sessions:
-    """The open HTTP sessions by id. An id has 192 random bits, and only its client knows it."""
+class _Use(IntEnum):  # of integers, because they are keys: see slots.py
+    """The use of a session. Of one identity, those of a lesser use make room first."""
 
-    def __init__(self, router: Router, journal: Journal, tasks: Tasks, memory: Budget) -> None:
+    IDLE = auto()
+    LISTENING = auto()
+    """Its standing stream is open."""
+    ANSWERING = auto()
+    """A request is in flight."""
+
+
+class Sessions:
+    """The open HTTP sessions by id, at most `limit`. An id has 192 random bits, and only its client knows it."""
+
+    def __init__(self, router: Router, journal: Journal, tasks: Tasks, memory: Budget, limit: int) -> None:
         self._router = router
         self._journal = journal
         self._tasks = tasks
         self._memory = memory
+        self._limit = limit
         self._open: dict[str, Session] = {}
+        self._uses: dict[str, _Use] = {}
+        # For each identity and use, the ids of its sessions, the longest unused first: the one that makes room is found
+        # without a look at all of them.
+        self._held: dict[str | None, dict[_Use, OrderedDict[str, None]]] = {}
         self._listening: dict[str, tuple[trio.Event, trio.CancelScope]] = {}
 
     def __iter__(self) -> Iterator[Session]:
@@ -512,23 +594,27 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
+    def draft(self, endpoint: Endpoint, identity: str | None) -> tuple[str, Session]:
         """A session that cannot be found by its id yet."""
         return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory)
 
     def add(self, id: str, session: Session) -> bool:
         """Register the session by its id. False if there are too many, and none can be removed for it."""
-        if len(self._open) >= MAX_SESSIONS and not self._forget_one(session.identity):
+        if len(self._open) >= self._limit and not self._forget_one(session.identity):
             return False
         self._open[id] = session
+        if session.identity not in self._held:
+            self._held[session.identity] = {use: OrderedDict() for use in _Use}
+        self._held[session.identity][_Use.IDLE][id] = None
+        self._uses[id] = _Use.IDLE
+        session.on_use = partial(self._on_use, id, session)
         return True
 
-    def find(self, id: str, endpoint: str | None, identity: str | None) -> Session | None:
+    def find(self, id: str, endpoint: Endpoint, identity: str | None) -> Session | None:
         """The session with this id; None if it belongs to another endpoint or identity."""
         session = self._open.get(id)
         if session is None or not session.belongs_to(endpoint, identity):
             return None
-        session.touch()
         return session
 
     def is_open(self, id: str) -> bool:
@@ -536,11 +622,17 @@ class Sessions:
         return id in self._open
 
     def end(self, id: str) -> None:
-        self._open.pop(id).end()
+        session = self._open.pop(id)
+        session.on_use = None
+        held = self._held[session.identity]
+        del held[self._uses.pop(id)][id]
+        if not any(held.values()):
+            del self._held[session.identity]
+        session.end()
 
-    def end_of(self, identity: str | None) -> None:
-        """End all sessions of this identity."""
-        for id in [id for id, session in self._open.items() if session.identity == identity]:
+    def end_where(self, ends: Callable[[Endpoint, str | None], bool]) -> None:
+        """End each session for whose endpoint and identity `ends` is true."""
+        for id in [id for id, session in self._open.items() if ends(session.endpoint, session.identity)]:
             self.end(id)
 
     async def listen(self, id: str, scope: trio.CancelScope, *, takes_over: bool = False) -> bool:
@@ -557,6 +649,8 @@ class Sessions:
             former.cancel("its client goes on elsewhere")
             await ended.wait()
         self._listening[id] = trio.Event(), scope
+        if id in self._open:
+            self._open[id].touch()
         return True
 
     def stop_listening(self, id: str) -> None:
@@ -566,35 +660,42 @@ class Sessions:
 
     def sweep(self) -> None:
         """Remove sessions that were idle for too long, and expired streams of the others."""
-        for id, session in list(self._open.items()):
-            session.history.sweep()
-            if self._idle(id, session) and trio.current_time() - session.last_used > IDLE_TIMEOUT:
+        for session in self._open.values():
+            if session.history:
+                session.history.sweep()
+        long_ago = trio.current_time() - IDLE_TIMEOUT
+        for held in list(self._held.values()):
+            while (id := next(iter(held[_Use.IDLE]), None)) is not None and self._open[id].last_used < long_ago:
                 self.end(id)
 
-    def _idle(self, id: str, session: Session) -> bool:
-        return not len(session.serving) and id not in self._listening
+    def _on_use(self, id: str, session: Session) -> None:
+        use = _Use.ANSWERING if session.serving.count else _Use.LISTENING if id in self._listening else _Use.IDLE
+        held, former = self._held[session.identity], self._uses[id]
+        if use is former:
+            held[use].move_to_end(id)
+        else:
+            del held[former][id]
+            held[use][id] = None
+            self._uses[id] = use
+
+    def _count_of(self, identity: str | None) -> int:
+        return sum(map(len, self._held.get(identity, {}).values()))
 
     def _forget_one(self, newcomer: str | None) -> bool:
         """Remove one session for one of `newcomer`: the oldest idle one of the identity with the most idle ones. An
         identity with fewer sessions than the newcomer loses none. If none is idle, one in use is removed if its
         identity has by far the most sessions, so that one identity's many sessions do not exclude others."""
-        held = Counter(session.identity for session in self._open.values())
-        idle = [
-            (session.last_used, id)
-            for id, session in self._open.items()
-            if self._idle(id, session) and held[session.identity] >= held[newcomer]
-        ]
+        count = self._count_of(newcomer)
+        idle = max(
+            (held[_Use.IDLE] for identity, held in self._held.items() if self._count_of(identity) >= count),
+            key=lambda ids: len(ids),
+            default=None,
+        )
         if idle:
-            most = Counter(self._open[id].identity for _, id in idle).most_common(1)[0][0]
-            self.end(min(each for each in idle if self._open[each[1]].identity == most)[1])
+            self.end(next(iter(idle)))
             return True
-        most, count = held.most_common(1)[0]
-        if count <= held[newcomer] + 1:  # two identities would otherwise remove each other's sessions in turns
+        most = max(self._held, key=self._count_of)
+        if self._count_of(most) <= count + 1:  # two identities would otherwise remove each other's sessions in turns
             return False
-        used = [
-            (len(session.serving) > 0, session.last_used, id)  # sessions that only listen are removed first
-            for id, session in self._open.items()
-            if session.identity == most
-        ]
-        self.end(min(used)[2])
+        self.end(next(id for used in self._held[most].values() for id in used))
         return True

@@ -19,6 +19,7 @@ import msgspec
 import trio
 from msgspec import Raw, Struct
 
+from host.client_process import ClientProcess
 from host.downstream.call_store import ByOwner, CallStore
 from host.downstream.charge import COPIES
 from host.downstream.detached import (
@@ -30,8 +31,9 @@ from host.downstream.detached import (
     TaskOptions,
 )
 from host.downstream.error_answers import errors_as_answers
+from host.downstream.list_changes import Announcements
 from host.downstream.tasks import IN_EXTENSION, Tasks
-from host.errors import Forbidden, MethodNotFound, MissingAbility, TooManyRequests, UnknownState
+from host.errors import AmbiguousMembers, Forbidden, MethodNotFound, MissingAbility, TooManyRequests, UnknownState
 from host.exchange import (
     Answer,
     Answered,
@@ -44,14 +46,21 @@ from host.exchange import (
     ProgressCallback,
     ResolvedName,
 )
-from host.journal import Journal
+from host.journal import InternalError, Journal
 from host.jsonrpc.messages import Failure, Notification, Request, Success
-from host.jsonrpc.raw import encode, encode_object, members, string, value
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string, value
 from host.protocol.abilities import Abilities
 from host.protocol.codes import as_stateless_error
 from host.protocol.log_levels import is_at_least
-from host.protocol.meta import META, progress_token
-from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_NAME, LOG_MESSAGE, TOOLS_CALL
+from host.protocol.meta import progress_token
+from host.protocol.methods import (
+    COMPLETION_COMPLETE,
+    DISCOVER,
+    LIST_METHOD_BY_NAME,
+    LOG_MESSAGE,
+    TARGETED,
+    TOOLS_CALL,
+)
 from host.protocol.mrtr import FIRST_REQUEST, RETRIABLE_METHODS, Retry, input_required, retry_of, with_retry
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
 from host.protocol.stateless import CheckedEnvelope, complete_result, discover_result, with_server_info
@@ -59,7 +68,9 @@ from host.protocol.tasks import Task, created_in_extension
 from host.protocol.versions import STATELESS
 from host.router.router import Router, failed_call
 from host.seal import InvalidSeal, Seal
+from host.source import Endpoint
 from host.version import VERSION
+from host.wire.deadlines import CallScope
 from host.wire.link import LinkLost
 
 SUPPORTED_METHODS = frozenset({DISCOVER, COMPLETION_COMPLETE, *RETRIABLE_METHODS, *LIST_METHOD_BY_NAME, *IN_EXTENSION})
@@ -84,14 +95,16 @@ class StatelessClient(Struct, frozen=True):
     """The sender of a request, as the transport knows it; see `Caller`."""
 
     name: str
-    endpoint: str | None
+    endpoint: Endpoint
     identity: str | None
     instance: Hashable | None
     mark: Hashable
     session: Hashable | None = None
+    process: ClientProcess | None = None
 
-    def caller(self, abilities: Abilities, handle: ClientHandle | None = None) -> Caller:
-        """The caller of one request. `handle` is for notifications outside the response; None for none."""
+    def caller(self, abilities: Abilities, handle: ClientHandle | None = None, says: str = "") -> Caller:
+        """The caller of one request. `handle` is for notifications outside the response; None for none. `says`: see
+        `Caller`."""
         handle = _NO_CLIENT if handle is None else handle
         return Caller(
             self.name,
@@ -103,14 +116,18 @@ class StatelessClient(Struct, frozen=True):
             self.mark,
             self.session,
             STATELESS,
+            self.process,
+            says,
         )
 
 
 class _StatelessHandle:
     """The client handle of one request, which takes no server requests. Implements `host.exchange.ClientHandle`."""
 
-    def __init__(self, tell: Tell, level: str | None, address: str) -> None:
+    def __init__(self, tell: Tell, level: str | None, address: str, through: str, scope: CallScope | None) -> None:
         self.address = address
+        self.through = through
+        self.scope = scope
         self._tell = tell
         self._level = level
 
@@ -130,14 +147,20 @@ class _MrtrRequest(Struct, frozen=True, dict=True):
     caller: Caller
     method: str
     asked: Mapping[str, Raw]
-    """Its params, without what it returns of the previous round."""
+    """Its params, without what it returns of the previous round; those of the call that it stands for."""
     retry: Retry
+    through: str
+    """See `Exchange.through`."""
 
     @cached_property
     def digest(self) -> bytes:
-        """Digest that is equal for equal requests, whatever their encoding and their `_meta`."""
-        asked = {name: _canonical(each) for name, each in self.asked.items() if name != META}
-        stated = [self.caller.endpoint, self.caller.identity, self.method, sorted(asked.items())]
+        """Digest that is equal for requests of the same entry with equal arguments, whatever their encoding and their
+        other members: none of those says what is called. Those of a retry are judged by the rules like those of any
+        request; a parked call goes on with its own."""
+        row = TARGETED[self.method]
+        target, arguments = self.asked.get(row.target, EMPTY_OBJECT), self.asked.get(row.arguments or "", EMPTY_OBJECT)
+        endpoint, identity = msgspec.structs.astuple(self.caller.endpoint), self.caller.identity
+        stated = [endpoint, identity, self.method, self.through, _canonical(target), _canonical(arguments)]
         return hashlib.sha256(json.dumps(stated).encode()).digest()
 
 
@@ -179,13 +202,16 @@ class _SpentStates:
 
 class Stateless:
     """Answers stateless requests. Calls that may outlive their requests are started in `calls`; `tasks` answers
-    requests about tasks."""
+    requests about tasks. `announcements` are those of clients of both eras; their `run` must run beside it."""
 
     def __init__(self, router: Router, journal: Journal, calls: CallStore, tasks: Tasks, seal: Seal) -> None:
         self._router = router
         self._journal = journal
         self._calls = calls
         self.tasks = tasks
+        self.announcements = Announcements(
+            router, lambda problem: journal.note(InternalError("notifying a client of changed lists", problem))
+        )
         self._seal = seal
         self._spent = _SpentStates()
 
@@ -198,6 +224,8 @@ class Stateless:
         tell: Tell,
         target: ResolvedName | None = None,
         address: str = "",
+        through: str = "",
+        scope: CallScope | None = None,
     ) -> Awaitable[Success | Failure]:
         """The response to one request. Cancelling this cancels the request.
 
@@ -208,8 +236,11 @@ class Stateless:
             tell: takes the notifications before the response; later ones are dropped.
             target: the entry that the request names, if the transport had to resolve it.
             address: see `Exchange.address`.
+            through: see `Exchange.through`; if not empty, `params` are those of the call that came through it.
+            scope: see `Exchange.scope`.
         """
-        work = partial(self._result, params, stated, caller, _StatelessHandle(tell, stated.level, address), target)
+        handle = _StatelessHandle(tell, stated.level, address, through, scope)
+        work = partial(self._result, params, stated, caller, handle, target)
         return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error)
 
     def _result(
@@ -226,18 +257,19 @@ class Stateless:
             return self._discover(caller)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound.of_method(method)
+        if method not in TARGETED and self._router.is_undeclared(caller, method):
+            raise MethodNotFound.of_method(method)
         if method in IN_EXTENSION:
             return self._answer_in_extension(request, params, caller)
         turn, at = None, None
         if method in RETRIABLE_METHODS:
-            turn = _turn(request, params, caller)
+            turn = self._turn(request, params, caller, handle)
             at = _FIRST_ROUND if turn.retry is FIRST_REQUEST else self._at(turn)
         work = self._carry_out(request, params, stated, caller, handle, turn, at, target)
         return work if stated.level is None or isinstance(at, Answer) else self._with_level(caller, stated.level, work)
 
     async def _discover(self, caller: Caller) -> Raw:
-        if caller.endpoint is not None:
-            await self._router.wait_listed(caller)
+        await self._router.upstreams.wait_recalled(caller)
         server = self._router.server_for(caller)
         found = discover_result(
             VERSION,
@@ -245,6 +277,7 @@ class Stateless:
             server=server,
             tasks=server is None or server.runs_tasks,
             apps=self._router.shows_apps(caller.endpoint),
+            lacking=self._router.lacking(caller),
         )
         return complete_result(DISCOVER, found, VERSION)
 
@@ -252,11 +285,11 @@ class Stateless:
         return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
 
     async def _with_level(self, caller: Caller, level: str, work: Awaitable[Raw]) -> Raw:
-        self._router.set_log_level(caller, level)
+        self._router.log_levels.set_level(caller, level)
         try:
             return await work
         finally:
-            self._router.clear_log_level(caller)
+            self._router.log_levels.forget(caller)
 
     async def _carry_out(
         self,
@@ -270,7 +303,9 @@ class Stateless:
         resolved: ResolvedName | None,
     ) -> Raw:
         if turn is None or at is None:
-            exchange = Exchange(request, params, caller, handle, stated.level, address=handle.address)
+            exchange = Exchange(
+                request, params, caller, handle, stated.level, address=handle.address, scope=handle.scope
+            )
             answer = await self._router.answer(exchange)
             assert isinstance(answer, Answered)
             return complete_result(request.method, answer.result, VERSION, answer.freshness)
@@ -284,15 +319,34 @@ class Stateless:
                 _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(turn, outcome)
         target = resolved or await self._router.resolver.resolve(caller, request.method, asked)
-        may_park = stated.answers_requests and self._router.may_park(caller, target)
+        may_park = stated.answers_requests and self._router.may_park(caller, target, turn.through)
         task = self.tasks.options(caller, request.method, target)
         if task is None and not may_park:
-            exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target, handle.address)
+            exchange = Exchange(
+                request,
+                asked,
+                caller,
+                handle,
+                stated.level,
+                at,
+                target=target,
+                address=handle.address,
+                through=turn.through,
+                scope=handle.scope,
+            )
             return self._written(turn, await self._router.answer(exchange))
         work = self._detached_work(request, turn, stated.level, at, task, target, handle.address)
         size = COPIES * len(request.params or b"")
         begun = self._calls.begin(
-            caller.owner, work, handle.notify, token, may_park=may_park, task=task, identity=caller.identity, size=size
+            caller.owner,
+            work,
+            handle.notify,
+            token,
+            may_park=may_park,
+            task=task,
+            identity=caller.identity,
+            over_stdio=caller.process is not None,
+            size=size,
         )
         return self._outcome(turn, await begun)
 
@@ -310,13 +364,35 @@ class Stateless:
         because variables that an inner function uses cost every call that has none."""
 
         async def work(call: DetachedCall) -> Raw:
-            on_task_created = None if task is None else call.become_task
-            exchange = Exchange(request, turn.asked, turn.caller, call, level, at, on_task_created, target, address)
+            on_task = None if task is None else call.follow
+            exchange = Exchange(
+                request, turn.asked, turn.caller, call, level, at, on_task, target, address, turn.through
+            )
             return self._written(turn, await self._router.answer(exchange))
 
         return work
 
     # The state that a client returns
+
+    def _turn(
+        self, request: Request, params: Mapping[str, Raw], caller: Caller, handle: _StatelessHandle
+    ) -> _MrtrRequest:
+        """Decode the request.
+
+        Raises:
+            InvalidParams: the state or the answers are malformed.
+            AmbiguousMembers: see `ToolSearch.unwrap`.
+        """
+        through = handle.through
+        if not through and request.method == TOOLS_CALL.name:
+            try:
+                params, through = self._router.tool_search.unwrap(caller, params)
+            except AmbiguousMembers:
+                self._router.record_ambiguous(request, caller, handle.address)
+                raise
+        retry = retry_of(params)
+        asked = params if retry is FIRST_REQUEST else with_retry(params, None, None)
+        return _MrtrRequest(caller, request.method, asked, retry, through)
 
     def _at(self, turn: _MrtrRequest) -> _Place:
         """Find the place where the request continues. Nothing is sent to a server before.
@@ -361,7 +437,7 @@ class Stateless:
                 state = self._sealed(turn, ["pages", self._spent.new_id(), answer.server, pages], PARKED_LIFETIME)
             else:
                 state = self._sealed(turn, ["asked", answer.server, answer.state], STATE_LIFETIME)
-            return with_server_info(input_required(requests, state), VERSION)
+            return with_server_info(input_required(requests, state, answer.unknown), VERSION)
         return complete_result(turn.method, answer.result, VERSION, answer.freshness)
 
     def _sealed(self, turn: _MrtrRequest, content: list[object], life: float) -> str:
@@ -371,17 +447,6 @@ class Stateless:
 _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
 """Content of a state with which a call is sent again: "pages", its id, the server, and the pages by the keys of their
 answers."""
-
-
-def _turn(request: Request, params: Mapping[str, Raw], caller: Caller) -> _MrtrRequest:
-    """Decode the request.
-
-    Raises:
-        InvalidParams: the state or the answers are malformed.
-    """
-    retry = retry_of(params)
-    asked = params if retry is FIRST_REQUEST else with_retry(params, None, None)
-    return _MrtrRequest(caller, request.method, asked, retry)
 
 
 def _url_answers(

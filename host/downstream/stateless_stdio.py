@@ -12,7 +12,7 @@ import trio
 from msgspec import Raw
 
 from host.downstream.error_answers import error_body, params_of
-from host.downstream.listen_streams import listen, requested_filter
+from host.downstream.listen_streams import Subscription, requested_filter
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import AmbiguousMembers, ColonnadeError
@@ -23,6 +23,7 @@ from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.stateless import CheckedEnvelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subscription_id
 from host.router.router import Router
+from host.wire.deadlines import CallScope
 
 LISTEN_END_TIMEOUT = 2.0
 """Seconds for the final messages of open subscriptions."""
@@ -38,7 +39,18 @@ class StatelessStdio:
         self._stop = stop
         self._listeners: trio.Nursery | None = None
         self._met = False
-        self._client = StatelessClient("stdio, stateless", None, None, session, session.mark, session.mark)
+        self.announcements = stateless.announcements
+        # A command ends with its call: an answer for the rest of its session would be one for nothing.
+        lasts = session.process is None or not session.process.is_command
+        self._client = StatelessClient(
+            session.name,
+            session.endpoint,
+            None,
+            session,
+            session.mark,
+            session.mark if lasts else None,
+            session.process,
+        )
 
     async def run(self) -> None:
         """Hold the open subscriptions, until `stop` is set and each has got its final message, if its client reads."""
@@ -46,10 +58,14 @@ class StatelessStdio:
             await self._stop.wait()
             self._listeners.cancel_scope.deadline = trio.current_time() + LISTEN_END_TIMEOUT
 
+    def end(self) -> None:
+        """Forget the client, which is gone, with what was allowed for its session: the connection is that session."""
+        self._router.forget(self._client.caller(NO_ABILITIES))
+
     async def answer(
         self,
         request: Request,
-        scope: trio.CancelScope,
+        scope: CallScope,
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
@@ -65,7 +81,8 @@ class StatelessStdio:
             return
         try:
             params = params_of(request)
-            stated = take_stated(params).checked
+            self._session.stated = take_stated(params)
+            stated = self._session.stated.checked
             wanted = requested_filter(params, stated.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
             if isinstance(error, AmbiguousMembers):
@@ -85,7 +102,7 @@ class StatelessStdio:
         request: Request,
         params: Mapping[str, Raw],
         stated: CheckedEnvelope,
-        scope: trio.CancelScope,
+        scope: CallScope,
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
@@ -98,8 +115,9 @@ class StatelessStdio:
         answer: Success | Failure | None = None
         try:
             with scope:
-                caller = self._client.caller(stated.abilities)
-                answer = await self._stateless.answer(request, params, stated, caller, tell, address=STDIO)
+                says = "" if self._session.stated is None else self._session.stated.client
+                caller = self._client.caller(stated.abilities, says=says)
+                answer = await self._stateless.answer(request, params, stated, caller, tell, address=STDIO, scope=scope)
         finally:
             done = True
             self._session.serving.end(request.id, scope)
@@ -111,23 +129,27 @@ class StatelessStdio:
         id: Id,
         wanted: Filter,
         abilities: Abilities,
-        scope: trio.CancelScope,
+        scope: CallScope,
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
+        tasks = self._stateless.tasks
         try:
             with scope:
-                tasks = self._stateless.tasks
-                await listen(self._router, tasks, id, wanted, self._client, abilities, say, self._stop, STDIO)
+                client = self._client
+                subscription = Subscription(
+                    self._router, tasks, self.announcements, id, wanted, client, abilities, say, STDIO
+                )
+                await subscription.serve(self._stop)
         finally:
             self._session.serving.end(id, scope)
-        if not scope.cancelled_caught:
+        if not scope.cancel_called:
             # Some clients take the one message for the end, some the other; the result must come first.
             await send(Success(id, listen_result(id)))
             await send(with_subscription_id(cancel_notification(id, "the subscription has ended"), id))
 
     def _meet(self) -> None:
         """Record that the only client is there."""
-        if not self._met and self._session.opening is None:
-            self._router.serve_only(self._client.caller(NO_ABILITIES))
+        if self._session.is_sole and not self._met and self._session.opening is None:
+            self._router.upstreams.serve_only(self._client.caller(NO_ABILITIES))
         self._met = True

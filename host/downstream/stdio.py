@@ -49,14 +49,15 @@ async def serve_stdio(session: Session, stateless_stdio: StatelessStdio, stdin: 
         async with trio.open_nursery() as nursery:
             channel = DuplexSession(session, stdio.enqueue, stdio.send, nursery, stateless_stdio)
             nursery.start_soon(stdio.write, nursery.cancel_scope)
-            nursery.start_soon(session.notify_changes, stdio.send)
-            nursery.start_soon(session.serve_single_client)
+            if session.is_sole:
+                nursery.start_soon(session.serve_single_client)
             nursery.start_soon(_run_stateless, stateless_stdio, nursery.cancel_scope)
             try:
-                with session.standing.attached(stdio.enqueue):
+                with session.listening(stateless_stdio.announcements, stdio.enqueue):
                     await _read(channel, stdin)
             finally:
                 session.end()
+                stateless_stdio.end()
             nursery.cancel_scope.cancel("the client closed its end")
         with trio.move_on_after(DRAIN_TIMEOUT):  # after the end of the task that wrote: two would mix their lines
             await stdio.flush()

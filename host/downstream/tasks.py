@@ -52,6 +52,10 @@ from host.wire.link import LinkLost
 IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
 IN_EXTENSION = frozenset({TASKS_GET, TASKS_UPDATE, TASKS_CANCEL})
 
+CREATION_TIMEOUT = 1.0
+"""Seconds that a handshake client waits for the server to make its task. A call that waits for a person takes longer;
+its task is then Colonnade's alone, until the server has made one."""
+
 Tell = Callable[[Notification], None]
 _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 
@@ -66,35 +70,57 @@ class Tasks:
 
     # Handshake clients
 
-    def start_if_requested(self, exchange: Exchange) -> Raw | None:
+    async def start_if_requested(self, exchange: Exchange) -> Raw | None:
         """The task that the client requests, as the response to its call, if the tool supports tasks. None if the call
-        is to be answered without a task."""
+        is to be answered without a task.
+
+        The task is told as the server has made it, if it does so within CREATION_TIMEOUT.
+
+        Raises:
+            ColonnadeError: the call failed before the server made a task.
+        """
         caller, target = exchange.caller, exchange.target
         if exchange.request.method != TOOLS_CALL.name or not caller.abilities.tasks or target is None:
             return None
         wanted = task_request_of(exchange.params)
-        server = None if wanted is None else self._router.resolver.task_server(target)
+        server = None
+        if wanted is not None:
+            server = self._router.resolver.task_server(target, caller, declared=bool(exchange.through))
         if wanted is None or server is None:
             return None
 
         async def work(call: DetachedCall) -> Raw:
-            answer = await self._router.answer(structs.replace(exchange, client=call, on_task_created=call.become_task))
+            answer = await self._router.answer(structs.replace(exchange, client=call, on_task=call.follow, scope=None))
             assert isinstance(answer, Answered)
             return answer.result
 
+        is_announced = False
+
         def on_status(call: DetachedCall) -> None:
-            caller.client.notify(notification_in_handshake(_in_handshake(call)))
+            if is_announced:  # until then its id means nothing to the client
+                caller.client.notify(notification_in_handshake(_in_handshake(call)))
 
         call = self._calls.start(
             caller.owner,
             work,
             task=TaskOptions(server, on_status, wanted.ttl_ms),
             identity=caller.identity,
+            over_stdio=caller.process is not None,
             size=COPIES * len(exchange.request.params or b""),
         )
         call.notices = caller.client.notify
         call.become_task()
-        return created_in_handshake(call.task)
+        try:
+            with trio.move_on_after(min(CREATION_TIMEOUT, (call.task.ttl_ms or 0) / 2000)):
+                await call.wait_begun()
+            if call.error is not None:
+                raise copy_of(call.error)
+            is_announced = True
+        finally:
+            if not is_announced:
+                call.life.cancel("its client does not know it")
+        # "Tasks MUST begin in the working status when created" (2025-11-25, "Task Status Lifecycle").
+        return created_in_handshake(replace(call.task, status=Status.WORKING))
 
     async def answer_in_handshake(self, exchange: Exchange) -> Raw:
         """The response to a request of IN_HANDSHAKE.
@@ -108,12 +134,27 @@ class Tasks:
             if caller.identity is None:  # without an identity the owner of a task is unknown
                 raise MethodNotFound("tasks are listed only for clients that have a token")
             return task_list([_in_handshake(call) for call in self._calls.tasks_of(caller.owner)])
-        call = self._calls.find_task(caller.owner, task_id_of(exchange.params))
+        call = self._find(caller, method, exchange.params)
         if method == TASKS_RESULT:
             return await self._result(call, exchange.client)
         if method == TASKS_CANCEL and not call.cancel():
             raise InvalidParams("the task is already over")
         return status_in_handshake(_in_handshake(call))
+
+    def _find(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> DetachedCall:
+        """The task that a request names.
+
+        Raises:
+            InvalidParams: this caller has no such task.
+            MethodNotFound: it has none, and the only server of its endpoint runs no tasks.
+        """
+        try:
+            return self._calls.find_task(caller.owner, task_id_of(params))
+        except InvalidParams:
+            server = self._router.server_for(caller)
+            if server is not None and not server.runs_tasks:
+                raise MethodNotFound.of_method(method) from None
+            raise
 
     async def _result(self, call: DetachedCall, handle: ClientHandle) -> Raw:
         """Wait for the result of the task. Until then its server requests are forwarded to the client."""
@@ -153,7 +194,7 @@ class Tasks:
         makes some. None for any other call."""
         if method != TOOLS_CALL.name or not caller.abilities.tasks:
             return None
-        server = self._router.resolver.task_server(target)
+        server = self._router.resolver.task_server(target, caller)
         return None if server is None else TaskOptions(server, self._notify_watchers)
 
     def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
@@ -164,7 +205,7 @@ class Tasks:
             InvalidParams: this caller has no such task.
         """
         check_declared(caller.abilities)
-        call = self._calls.find_task(caller.owner, task_id_of(params))
+        call = self._find(caller, request.method, params)
         if request.method == TASKS_GET:
             return _detailed_status(call)
         if request.method == TASKS_UPDATE:

@@ -2,11 +2,13 @@
 is `notifications/cancelled`.
 
 `Outgoing` holds our own requests: each ends exactly once, with a response or by being abandoned. `Incoming` holds the
-peer's requests that are being answered, so that a cancellation finds its request. Ids are compared with their JSON
-type: `1` and `"1"` are different ids (`true` is refused by `messages.read`)."""
+peer's requests that are being answered, so that a cancellation finds its request. Ids of the peer are compared with
+their JSON type: `1` and `"1"` are different ids (`true` is refused by `messages.read`). Ours are integers only, so a
+response with the id `"1"` can only mean `1`, as of servers that keep ids as text (`own_id`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -16,16 +18,22 @@ from host.jsonrpc.messages import Failure, Id, Malformed, Notification, Request,
 from host.jsonrpc.raw import encode, members, value
 
 CANCELLED = "notifications/cancelled"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+"""The one text of each number: of other spellings, two could mean the same request."""
 
 T = TypeVar("T")
 
 
 class Outgoing(Generic[T]):
-    """Our requests that have no response yet, each with its waiter. Ids are integers that are never used again."""
+    """Our requests that have no response yet, each with its waiter. Ids are integers that are never used again.
 
-    def __init__(self) -> None:
+    Args:
+        last: an id below the first one.
+    """
+
+    def __init__(self, last: int = 0) -> None:
         self._waiting: dict[int, T] = {}
-        self._last = 0
+        self._last = last
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -35,8 +43,7 @@ class Outgoing(Generic[T]):
 
     def waiter(self, id: Id) -> T | None:
         """The waiter of this request, or None if the request is not outstanding."""
-        # The exact type, because `True == 1`, and a server that returns the id "1" answers no request of ours.
-        return self._waiting.get(id) if type(id) is int else None
+        return self._waiting.get(id) if type(id) is int else None  # the exact type, because `True == 1`
 
     def add(self, method: str, params: Raw | None, waiter: T) -> Request:
         self._last += 1
@@ -46,7 +53,8 @@ class Outgoing(Generic[T]):
     def take(self, message: Success | Failure | Malformed) -> T | None:
         """Remove and return the waiter of this response; None if no request is outstanding under its id (the response
         is late, a duplicate, or its id was never used)."""
-        return self._waiting.pop(message.id, None) if type(message.id) is int else None
+        id = message.id if type(message.id) is int else own_id(message.id)
+        return None if id is None else self._waiting.pop(id, None)
 
     def abandon(self, id: Id, reason: str | None) -> Notification | None:
         """Stop waiting for a response. Returns the cancellation to send to the peer, or None if the response came
@@ -72,7 +80,8 @@ class Incoming(Generic[T]):
 
     def __init__(self) -> None:
         self._work: dict[tuple[type, Id], list[T]] = {}
-        self._count = 0
+        self.count = 0
+        """The number of requests."""
 
     def __contains__(self, id: Id) -> bool:
         return (type(id), id) in self._work
@@ -81,17 +90,14 @@ class Incoming(Generic[T]):
         for work in list(self._work.values()):  # copies: work may end while the caller iterates
             yield from list(work)
 
-    def __len__(self) -> int:
-        return self._count
-
     def begin(self, id: Id, work: T) -> None:
         self._work.setdefault((type(id), id), []).append(work)
-        self._count += 1
+        self.count += 1
 
     def end(self, id: Id, work: T) -> None:
         left = self._work[(type(id), id)]
         left.remove(work)
-        self._count -= 1
+        self.count -= 1
         if not left:
             del self._work[(type(id), id)]
 
@@ -102,6 +108,13 @@ class Incoming(Generic[T]):
             return None
         work = self._work.get((type(id), id), [])
         return work[0] if len(work) == 1 else None
+
+
+def own_id(id: Id | None) -> int | None:
+    """The id of ours that a response with this id can mean: a number, also as text."""
+    if type(id) is int:
+        return id
+    return int(id) if isinstance(id, str) and _NUMBER.fullmatch(id) else None
 
 
 def cancel_notification(id: Id, reason: str | None) -> Notification:

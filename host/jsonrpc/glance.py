@@ -11,15 +11,17 @@ import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from host.errors import TOO_LARGE
-from host.jsonrpc.envelope import Envelope
+from host.jsonrpc.envelope import STEP, Envelope, EnvelopeScanner
 from host.jsonrpc.messages import (
     MAX_ID_BYTES,
     MAX_SURROGATE_BYTES,
     PARSE_ERROR,
     Malformed,
     Message,
+    not_json,
     read_each,
     read_id,
     read_unless_slow,
@@ -59,9 +61,11 @@ class LongMessage(Struct, frozen=True):
             code, why = (
                 (TOO_LARGE, f"it has an escape of half a surrogate pair, or is not JSON, and more than {LONG} bytes")
                 if halves
-                else (PARSE_ERROR, "not JSON")
+                else (PARSE_ERROR, not_json(self.text))
             )
             return Malformed(code, why, self.envelope.id, self.envelope.is_answer)
+        if isinstance(message, Malformed) and message.code == PARSE_ERROR:
+            return Malformed(message.code, message.why, self.envelope.id, self.envelope.is_answer)
         return message
 
 
@@ -70,13 +74,28 @@ def read_unless_long(data: bytes, batches: bool) -> Sequence[Message | Malformed
     that is no message, or that begins with more space than its first _END bytes, is not searched for the id of a
     request that it may answer."""
     if len(data) <= LONG or (batches and _ARRAY.match(data, 0, _END) is not None):
-        return read_each(data, batches)
+        found = read_each(data, batches)
+        first = found[0]
+        if isinstance(first, Malformed) and first.code == PARSE_ERROR and len(found) == 1:
+            return [_with_id(first, data)]
+        return found
     envelope = glance(data)
     if envelope is not None:
         return [LongMessage(data, envelope)]
     if _OPENING.match(data, 0, _END) is None:
         return [Malformed(PARSE_ERROR, "not a JSON object")]
     return [read_unless_slow(data) or Malformed(PARSE_ERROR, "not JSON")]
+
+
+def _with_id(broken: Malformed, text: bytes) -> Malformed:
+    """The refusal of text that is no JSON, such as a result with NaN or with bytes that are not UTF-8: with its id, if
+    it is a response with one, so that its request fails at once."""
+    envelope = glance(text)
+    if envelope is None and len(text) <= STEP:
+        scanner = EnvelopeScanner()
+        scanner.feed(text)
+        envelope = scanner.envelope()
+    return broken if envelope is None or not envelope.is_answer else replace(broken, id=envelope.id, answers=True)
 
 
 def glance(text: bytes) -> Envelope | None:

@@ -14,8 +14,10 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec.structs import replace
 
 from host.errors import TOO_LARGE
+from host.jsonrpc.outline import outline, outline_soon
 from host.jsonrpc.raw import (
     DECODE_ERRORS,
     has_no_lone_surrogate,
@@ -27,7 +29,15 @@ from host.jsonrpc.raw import (
     string,
     without_surrogates,
 )
-from host.jsonrpc.strict import MAX_TOKENS, count_tokens, count_tokens_outside_strings, flaw
+from host.jsonrpc.strict import (
+    LIGHT_TOKENS,
+    MAX_TOKENS,
+    count_tokens,
+    count_tokens_outside_strings,
+    flaw,
+    is_heavy,
+    may_have_more_tokens,
+)
 
 Id: TypeAlias = int | str
 
@@ -201,10 +211,11 @@ def read_unless_slow(data: bytes) -> Message | Malformed | None:
 
 
 def _not_utf8(data: bytes) -> Malformed | None:
-    try:
-        data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
-    except UnicodeDecodeError:
-        return Malformed(PARSE_ERROR, "not UTF-8")
+    if not data.isascii():  # which no copy is made for
+        try:
+            data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
+        except UnicodeDecodeError:
+            return Malformed(PARSE_ERROR, "not UTF-8")
     return None
 
 
@@ -295,6 +306,13 @@ def receive_checked(data: bytes, malformed: MalformedMessages) -> ParsedInput:
     return ParsedInput(message, batch)
 
 
+def receive_at_once(data: bytes) -> ParsedInput | None:
+    """`receive(data)`; None if it may take more than a few milliseconds."""
+    if len(data) <= LIGHT_TOKENS:
+        return receive(data)
+    return _receive_outlined(data, outline_soon) or (None if is_heavy(data) else _receive_whole(data))
+
+
 def receive(data: bytes) -> ParsedInput:
     """Read text from a client, which must be bounded and unambiguous.
 
@@ -302,6 +320,11 @@ def receive(data: bytes) -> ParsedInput:
     numbers that are not finite, and integers of more than MAX_DIGITS digits. A batch that breaks one of these limits,
     is empty, or has more than MAX_BATCH messages is refused as a whole, with one `Malformed`.
     """
+    outlined = _receive_outlined(data, outline) if len(data) > LIGHT_TOKENS else None
+    return _receive_whole(data) if outlined is None else outlined
+
+
+def _receive_whole(data: bytes) -> ParsedInput:
     array = data[:1] != b"{" and _is_array(data)
     why = flaw(data)
     if why is not None:
@@ -312,6 +335,22 @@ def receive(data: bytes) -> ParsedInput:
         return ParsedInput(message if len(data) <= _ALWAYS_LIGHT else _check_params_size(message), None)
     found = _read_items(data, MAX_BATCH, _read_from_client)
     return ParsedInput(_read_from_client(data), [_check_params_size(each) for each in found])
+
+
+def _receive_outlined(data: bytes, make_outline: Callable[[Raw], Raw]) -> ParsedInput | None:
+    """`receive(data)` of a request or notification of which the outline can be checked instead; None of anything else,
+    if even the outline is heavy, and if it has a flaw: which of several is named depends on the length of the text."""
+    message = None if may_have_more_tokens(data, MAX_TOKENS) or _not_utf8(data) is not None else _read_usual(data)
+    if not isinstance(message, Request | Notification) or message.params is None:
+        return None
+    outlined = replace(message, params=make_outline(message.params))
+    text = write(outlined)
+    # By these lengths, the envelope has no other members.
+    is_whole = len(text) - len(outlined.params or b"") + len(message.params) == len(data)
+    if not is_whole or is_heavy(text) or flaw(text) is not None:
+        return None
+    checked = _check_params_size(outlined)
+    return ParsedInput(message if checked is outlined else checked, None)
 
 
 def _read_from_client(data: bytes) -> Message | Malformed:
@@ -417,7 +456,13 @@ def _no_object(data: bytes, problem: Exception) -> Malformed:
         return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
     if isinstance(problem, msgspec.ValidationError):
         return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
-    return Malformed(PARSE_ERROR, "nested too deep" if isinstance(problem, RecursionError) else "not JSON")
+    return Malformed(PARSE_ERROR, "nested too deep" if isinstance(problem, RecursionError) else not_json(data))
+
+
+def not_json(data: bytes) -> str:
+    """The reason to refuse text that is not JSON, in words."""
+    # Written by encoders of several languages for numbers that JSON does not have.
+    return "not JSON: it has NaN or Infinity" if b"NaN" in data or b"Infinity" in data else "not JSON"
 
 
 def _skim(data: bytes) -> Malformed | None:
@@ -439,7 +484,10 @@ def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed
         try:
             id = _id.decode(envelope.id)
         except DECODE_ERRORS:
-            return _unreadable_id(envelope)
+            whole = _whole_number(envelope) if bare_id_answers else None
+            if whole is None:
+                return _unreadable_id(envelope)
+            id = whole
         if not _is_valid_id(id):
             return Malformed(INVALID_REQUEST, f"the id is not a 64-bit integer or is longer than {MAX_ID_BYTES} bytes")
     is_answer = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
@@ -467,9 +515,13 @@ def _read_call(envelope: _Envelope, id: Id | None) -> Message | Malformed:
 
 
 def _read_response(envelope: _Envelope, id: Id | None) -> Message | Malformed:
-    if len(envelope.result) and len(envelope.error):
+    has_result, has_error = len(envelope.result) > 0, len(envelope.error) > 0
+    if has_result and has_error:  # libraries that write all members have null for the other one, as JSON-RPC 1.0 has
+        has_error = bytes(envelope.error) != b"null"
+        has_result = not has_error or bytes(envelope.result) != b"null"
+    if has_result and has_error:
         return Malformed(INVALID_REQUEST, "both a result and an error", id, True)
-    if len(envelope.result):
+    if has_result:
         if id is None:
             return Malformed(INVALID_REQUEST, "a result without an id", None, True)
         return Success(id, envelope.result)
@@ -495,6 +547,17 @@ def _unreadable_id(envelope: _Envelope) -> Message | Malformed:
     if bytes(envelope.id) == b"null" and not len(envelope.method) and len(envelope.error):
         return _read_response(envelope, None)
     return Malformed(INVALID_REQUEST, "the id is neither a string nor an integer")
+
+
+def _whole_number(envelope: _Envelope) -> int | None:
+    """The id of a response as a number, if it is written as one like `1.0`: some languages have no integers."""
+    if len(envelope.method):
+        return None
+    try:
+        number = msgspec.json.decode(envelope.id, type=float)
+    except DECODE_ERRORS:
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else None
 
 
 def _is_valid_id(id: Id) -> bool:

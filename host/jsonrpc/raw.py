@@ -26,6 +26,8 @@ _encoder = msgspec.json.Encoder()
 
 
 EMPTY_OBJECT = Raw(b"{}")
+NULL = Raw(b"null")
+"""For comparisons without a copy: members have no white space around their values."""
 
 _BACKSLASH, _LF, _CR = b"\\\n\r"
 """As numbers: a search for `bytes` by `in` makes and drops an exception first, and takes ten times as long."""
@@ -221,6 +223,11 @@ def is_array(raw: bytes | Raw) -> bool:
 
 def is_string(raw: bytes | Raw) -> bool:
     return _STRING.match(raw) is not None
+
+
+def unless_null(raw: Raw | None) -> Raw | None:
+    """The value of an optional member for which null says the same as no member: None for both."""
+    return None if raw == NULL else raw
 
 
 # A long text is not copied to look at one character.

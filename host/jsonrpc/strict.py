@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in CPython, missing from typeshed
 
@@ -28,6 +28,9 @@ LIGHT_TOKENS = 5_000
 LIGHT_BYTES = 128 * 1024
 """Text with more tokens or bytes is heavy: checking it takes too long for the event loop."""
 
+_TOKENS = (b"{", b"[", b",")
+_NOT_TOKENS = bytes(byte for byte in range(256) if byte not in b"{[,")
+_FEW = 250
 _SHORT = 1024
 """Text of at most this many bytes is decoded instead of scanned."""
 _STEP = 64 * 1024
@@ -40,19 +43,27 @@ class _Flaw(ValueError):
 
 def is_heavy(data: bytes | Raw) -> bool:
     """Whether checking the text (`flaw`) or decoding it may take more than a few milliseconds."""
-    # A short text is not looked at, and a long one not copied.
-    return len(data) > LIGHT_TOKENS and (len(data) > LIGHT_BYTES or count_tokens(bytes(data)) > LIGHT_TOKENS)
+    return len(data) > LIGHT_BYTES or may_have_more_tokens(data, LIGHT_TOKENS)
 
 
 def count_tokens(data: bytes) -> int:
     """The number of structural characters: `{`, `[` and `,`, including those inside strings."""
-    return data.count(b"{") + data.count(b"[") + data.count(b",")
+    return len(data.translate(None, _NOT_TOKENS))
 
 
 def may_have_more_tokens(data: bytes | Raw, most: int) -> bool:
     """Whether the text has more than `most` structural characters, those inside strings included. Text that has fewer
     bytes is not looked at."""
-    return len(data) > most and count_tokens(bytes(data)) > most
+    return len(data) > most and count_rare(bytes(data), _TOKENS, _NOT_TOKENS) > most
+
+
+def count_rare(text: bytes, chars: Sequence[bytes], others: bytes) -> int:
+    """The number of these characters in a long text that has few of them, as most have. `others`: all other bytes."""
+    rest = text
+    for char in chars:  # of a rare one, `replace` finds all in a tenth of the time in which others look at each byte
+        rest = rest.replace(char, b"", _FEW)
+    found = len(text) - len(rest)
+    return found if found < _FEW else len(text.translate(None, others))
 
 
 def count_tokens_outside_strings(data: bytes) -> int:

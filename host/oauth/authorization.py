@@ -6,12 +6,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from urllib.parse import parse_qsl, urlencode
 
-from host.oauth.documents import Issuer, advice, known_error
+from host.oauth.documents import Issuer, advice, known_error, said_about
 from host.oauth.problem import OAuthProblem
 from host.url import Url
 
@@ -21,7 +21,7 @@ MAX_ANSWER = 8 * 1024
 OFFLINE_ACCESS = "offline_access"
 """The scope by which many issuers give a refresh token (OpenID Connect Core, 11)."""
 
-_ANSWER_MEMBERS = ("code", "state", "iss", "error")
+_ANSWER_MEMBERS = ("code", "state", "iss", "error", "error_description")
 
 
 class ForeignAnswer(OAuthProblem):
@@ -38,13 +38,15 @@ def _new_state() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRequest:
-    """A request for an authorization code. `state` and `verifier` are good for one answer."""
+    """A request for an authorization code. `resource`: empty if none is named; `state` and `verifier` are good for one
+    answer; `extra`: parameters of the configuration, which cannot replace others of ours than `prompt`."""
 
     issuer: Issuer
     client_id: str
     redirect_uri: str
     resource: str
     scopes: tuple[str, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
     state: str = field(default_factory=_new_state, repr=False)
     verifier: str = field(default_factory=_new_verifier, repr=False)
 
@@ -52,20 +54,23 @@ class AuthorizationRequest:
     def url(self) -> str:
         """The address that a person opens in a browser."""
         endpoint = Url.parse(self.issuer.authorization_endpoint)
-        parameters = {
+        parameters = dict(self.extra)
+        if OFFLINE_ACCESS in self.scopes:
+            parameters.setdefault("prompt", "consent")  # without it OpenID issuers ignore the scope (Core, 11)
+        if not parameters.get("prompt"):
+            parameters.pop("prompt", None)  # a page that a person may not consent at fails with it
+        ours = {
             "response_type": "code",
             "client_id": self.client_id,
             "redirect_uri": self.redirect_uri,
             "state": self.state,
             "code_challenge": challenge_of(self.verifier),
             "code_challenge_method": "S256",
-            "resource": self.resource,
+            **({"resource": self.resource} if self.resource else {}),
         }
         if self.scopes:
-            parameters["scope"] = " ".join(self.scopes)
-            if OFFLINE_ACCESS in self.scopes:
-                parameters["prompt"] = "consent"  # without it OpenID issuers ignore the scope (Core, 11)
-        query = urlencode(parameters)
+            ours["scope"] = " ".join(self.scopes)
+        query = urlencode({**ours, **parameters, **ours})  # ours count, and come first
         return f"{endpoint}{'?' if endpoint.query is None else '&'}{query}"
 
     def read_answer(self, query: str) -> str:
@@ -81,9 +86,10 @@ class AuthorizationRequest:
         self._check_issuer(answer.get("iss"))
         if (error := answer.get("error")) is not None:
             if error == "access_denied":
-                raise OAuthProblem("the login was denied")
+                raise OAuthProblem("the login was denied", answer.get("error_description", ""))
             known = known_error(error)
-            raise OAuthProblem(f"the issuer refused the login ({known or 'for a reason of its own'}){advice(known)}")
+            why = f"the issuer refused the login ({known or 'for a reason of its own'}){advice(known)}"
+            raise OAuthProblem(why, said_about(error, answer.get("error_description")))
         code = answer.get("code", "")
         if not code or not code.isascii() or not code.isprintable():
             raise OAuthProblem("the answer of the issuer has no authorization code")

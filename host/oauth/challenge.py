@@ -30,6 +30,11 @@ class Challenge:
     def lacks_scope(self) -> bool:
         return self.error == "insufficient_scope"
 
+    @property
+    def refuses_token(self) -> bool:
+        """Whether the token is expired, revoked or invalid (RFC 6750, 3.1)."""
+        return self.error == "invalid_token"
+
 
 def bearer_challenge(header: str) -> Challenge | None:
     """The first Bearer challenge of a header, which may have several challenges; None if it has none."""

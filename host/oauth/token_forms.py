@@ -44,9 +44,34 @@ def code_form(request: AuthorizationRequest, code: str, caller: TokenClient) -> 
     )
 
 
-def refresh_form(refresh_token: str, resource: str, caller: TokenClient) -> Form:
-    """Exchange a refresh token. The scope stays that of the login (RFC 6749, 6)."""
-    return _form(caller, {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": resource})
+class RefreshForm(NamedTuple):
+    """The optional members of a refresh. Without a scope it stays that of the login (RFC 6749, 6)."""
+
+    has_scope: bool = False
+    has_resource: bool = True
+
+    def other(self, said: str, *, knows_scopes: bool) -> RefreshForm:
+        """The form to try after this one was refused as invalid. Some issuers demand the scope (Entra); `resource` is
+        kept unless the refusal speaks of it, or there is nothing else to change."""
+        usual = RefreshForm()
+        keeps_resource = knows_scopes and "resource" not in said.lower()
+        return RefreshForm(knows_scopes, keeps_resource) if self == usual else usual
+
+
+def refresh_form(
+    refresh_token: str, resource: str, scopes: Sequence[str], form: RefreshForm, caller: TokenClient
+) -> Form:
+    """Exchange a refresh token.
+
+    Args:
+        scopes: those that the login asked for.
+    """
+    fields = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+    if form.has_resource:
+        fields["resource"] = resource
+    if form.has_scope and scopes:
+        fields["scope"] = " ".join(scopes)
+    return _form(caller, fields)
 
 
 def client_credentials_form(resource: str, scopes: Sequence[str], caller: TokenClient) -> Form:
@@ -63,6 +88,7 @@ def revocation_form(token: str, hint: str, caller: TokenClient) -> Form:
 
 
 def _form(caller: TokenClient, fields: Mapping[str, str]) -> Form:
+    """Empty members, such as a resource that is not to be named, are left out."""
     client = caller.client
     headers = [(b"Content-Type", b"application/x-www-form-urlencoded"), (b"Accept", b"application/json")]
     more = {"client_id": client.client_id}
@@ -74,6 +100,6 @@ def _form(caller: TokenClient, fields: Mapping[str, str]) -> Form:
     elif client.client_secret is not None and client.auth_method == "private_key_jwt":
         more["client_assertion_type"] = _ASSERTION_TYPE
         more["client_assertion"] = client_assertion(client.client_id, caller.issuer, client.client_secret, caller.now)
-    elif client.client_secret is not None:
+    elif client.client_secret is not None and client.auth_method == "client_secret_post":
         more["client_secret"] = client.client_secret
-    return Form(headers, urlencode({**fields, **more}).encode("ascii"))
+    return Form(headers, urlencode({name: text for name, text in {**fields, **more}.items() if text}).encode("ascii"))

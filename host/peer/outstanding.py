@@ -7,6 +7,7 @@ side, under the other side's id. The owner of this object sends the messages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -16,7 +17,7 @@ import trio
 from msgspec import Raw
 
 from host.errors import TOO_LARGE, copy_of
-from host.jsonrpc.conversation import Outgoing
+from host.jsonrpc.conversation import Outgoing, own_id
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.jsonrpc.raw import members, value
 from host.protocol.meta import PROGRESS_TOKEN
@@ -32,6 +33,9 @@ MAX_ABANDONED = 10_000
 """
 MAX_CANCELLED_TOKENS = 1_000
 """Progress tokens of cancelled requests that are remembered; beyond, the oldest are forgotten."""
+
+_WATCHED = re.compile(r"c[1-9][0-9]{0,18}")
+"""Tokens of `watch_progress`; those of `progress_token` are numbers."""
 
 T = TypeVar("T")
 
@@ -86,17 +90,19 @@ class _Waiter(Generic[T]):
 class OutstandingRequests(Generic[T]):
     """The requests in flight. Each may have a subject: the purpose of the request, with which messages of the other
     side are compared (`subject_of`, `subjects`). Of an abandoned request only the result of `owner_of` and the callback
-    for a late result are kept."""
+    for a late result are kept. `last_id`: an id below the first one."""
 
-    def __init__(self, owner_of: Callable[[T], Hashable] = id) -> None:
+    def __init__(self, owner_of: Callable[[T], Hashable] = id, *, last_id: int = 0) -> None:
         self._owner_of = owner_of
-        self._requests: Outgoing[_Waiter[T]] = Outgoing()
+        self._requests: Outgoing[_Waiter[T]] = Outgoing(last_id)
         self._abandoned: dict[int, tuple[Hashable | None, float, LateResultCallback | None]] = {}
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
         self._cancelled_tokens: dict[int, None] = {}
         """Progress tokens of cancelled requests, oldest first. The other side may not know of the cancellation yet, or
         ignore it, and go on reporting progress (2025-11-25, "Cancellation")."""
         self._last_token = 0
+        self._watched: dict[str, Callable[[dict[str, Raw]], object]] = {}
+        self._last_watched = 0
         self._lost: LinkLost | None = None
 
     def __len__(self) -> int:
@@ -159,7 +165,8 @@ class OutstandingRequests(Generic[T]):
         request is legal, and ignored."""
         waiter = self._requests.take(message)
         if waiter is None:
-            return type(message.id) is int and self._on_late_response(message.id, message)
+            id = own_id(message.id)
+            return id is not None and self._on_late_response(id, message)
         if isinstance(message, Success):
             waiter.set_outcome(message.result)
         elif isinstance(message, Failure):
@@ -178,7 +185,8 @@ class OutstandingRequests(Generic[T]):
 
     def awaits(self, id: Id | None) -> bool:
         """Whether a response with this id is waited for, or was until recently."""
-        return type(id) is int and (self._requests.waiter(id) is not None or id in self._abandoned)
+        own = own_id(id)
+        return own is not None and (self._requests.waiter(own) is not None or own in self._abandoned)
 
     def subject_of(self, id: Id) -> T | None:
         """The subject of the request in flight with this id."""
@@ -210,6 +218,17 @@ class OutstandingRequests(Generic[T]):
                 if len(self._cancelled_tokens) > MAX_CANCELLED_TOKENS:
                     del self._cancelled_tokens[next(iter(self._cancelled_tokens))]
 
+    def watch_progress(self, report: Callable[[dict[str, Raw]], object]) -> str:
+        """A progress token for a request whose reports no client gets. It is good until `unwatch_progress`; later
+        reports are ignored. Not a context manager as `progress_token` is, because nearly every call has one."""
+        self._last_watched += 1
+        token = f"c{self._last_watched}"
+        self._watched[token] = report
+        return token
+
+    def unwatch_progress(self, token: str) -> None:
+        del self._watched[token]
+
     def on_progress(self, notice: Notification) -> str | None:
         """Take a progress notification. Returns its token if no request has used it, or if the request has completed:
         progress for a cancelled request is legal, and ignored.
@@ -228,6 +247,13 @@ class OutstandingRequests(Generic[T]):
                 report(params)
                 return None
             if token in self._cancelled_tokens:
+                return None
+        elif isinstance(token, str):
+            watching = self._watched.get(token)
+            if watching is not None:
+                watching(params)
+                return None
+            if _WATCHED.fullmatch(token) and int(token[1:]) <= self._last_watched:
                 return None
         return f"{token!r:.80}"
 

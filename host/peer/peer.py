@@ -19,6 +19,7 @@ from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
 from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
+    INVALID_REQUEST,
     ErrorBody,
     Failure,
     Id,
@@ -124,12 +125,16 @@ class Handler(Protocol[T]):
     def on_notification(self, notice: Notification, in_flight: InFlight[T]) -> None:
         """Take a notification, other than progress and cancellations of served requests. Must not wait."""
 
-    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
+    def on_dropped(
+        self, what: str, detail: str, size: int = 0, *, awaited: bool = False, answers: str = "", text: bytes = b""
+    ) -> None:
         """Record a message that was malformed, too large, or expected by no request. Must not wait.
 
         Args:
             size: its bytes, as far as they are known.
             awaited: it is the response to a request of ours.
+            answers: if it is JSON and may be meant as a response, why it is none, in words of ours.
+            text: the beginning of it, if it is no message.
         """
 
 
@@ -158,6 +163,8 @@ class Peer(Generic[T]):
         self._handler = handler
         self._nursery = nursery
         self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
+        self.watch_progress = self._outstanding.watch_progress
+        self.unwatch_progress = self._outstanding.unwatch_progress
         self._incoming: Incoming[trio.CancelScope] = Incoming()
         self._answers: deque[tuple[Success | Failure, Id | None]] = deque()
         """Immediate answers to requests of the other side that are not being sent yet."""
@@ -256,13 +263,13 @@ class Peer(Generic[T]):
         elif isinstance(message, Request):
             self._on_request(message, received.about)
         else:
-            self._on_malformed(message, received.size)
+            self._on_malformed(message, received.size, received.text)
 
     def _read_long(self, long: LongMessage) -> Message | Malformed | None:
         """Read a long message; None if nobody waits for it, and it was dropped unread."""
         envelope = long.envelope
         if envelope.is_answer and not self._outstanding.awaits(envelope.id):
-            self._handler.on_dropped("unknown id", _unexpected(envelope.id), len(long.text))
+            self._on_unknown_id(envelope.id, len(long.text))
             return None
         if not envelope.is_answer and envelope.id is None:
             self._handler.on_dropped("notification too large", f"{envelope.method:.80}", len(long.text))
@@ -282,13 +289,17 @@ class Peer(Generic[T]):
         self.response_count += 1
         if not self._outstanding.on_response(message):
             size = len(message.result) if isinstance(message, Success) else len(message.error.data or b"")
-            self._handler.on_dropped("unknown id", _unexpected(message.id), size)
+            self._on_unknown_id(message.id, size)
 
-    def _on_malformed(self, message: Malformed, size: int) -> None:
+    def _on_unknown_id(self, id: Id | None, size: int) -> None:
+        self._handler.on_dropped("unknown id", _unexpected(id), size, answers="an id that no request has")
+
+    def _on_malformed(self, message: Malformed, size: int, text: bytes) -> None:
         too_long = message.code == TOO_LARGE
         what = "message too long" if too_long else "invalid message"
         awaited = message.answers and self._outstanding.awaits(message.id)
-        self._handler.on_dropped(what, message.why, size, awaited=awaited)
+        answers = message.why if message.answers or message.code == INVALID_REQUEST else ""
+        self._handler.on_dropped(what, message.why, size, awaited=awaited, answers=answers, text=text)
         if message.answers:
             self._outstanding.on_response(message)
         elif too_long and message.id is not None:
@@ -324,7 +335,7 @@ class Peer(Generic[T]):
         elif request.id in self._incoming:
             # An error with this id would end the request that is being served, of which this may be a repetition.
             self._handler.on_dropped("request repeated", f"{request.method:.80}", len(params or b""))
-        elif len(self._incoming) >= MAX_INCOMING:
+        elif self._incoming.count >= MAX_INCOMING:
             self._handler.on_dropped("too many requests", f"{request.method:.80}", len(params or b""))
             error = ErrorBody(TOO_MANY_REQUESTS, f"more than {MAX_INCOMING} requests at once")
             self._answer_soon(Failure(error, request.id), about)

@@ -77,7 +77,8 @@ def hide_parsed(arguments: object, definition: bytes) -> object:
     if isinstance(arguments, LongArguments):
         arguments.is_parsed = is_parsed
     elif isinstance(arguments, dict):
-        hidden = [name for name, text in arguments.items() if isinstance(text, str) and is_parsed(name, text)]
+        texts = [name for name, text in arguments.items() if isinstance(text, str) and _MAY_BE_JSON.match(text)]
+        hidden = [name for name in texts if is_parsed(name, arguments[name])]
         return {**arguments, **dict.fromkeys(hidden, UNREADABLE)} if hidden else arguments
     return arguments
 
@@ -108,6 +109,8 @@ class _Place:
         self._paths = [path for path in paths if path]
         self._definition = definition
         self._inner: dict[str | None, _Place] = {}
+        self._deep: dict[str, _Place] | None = None
+        """The known members that are not plain; None before they were looked for."""
         self._declared: dict[str, list[Schema]] = {}
         for schema in self._schemas:
             for name, inner in _members(schema, "properties"):
@@ -122,12 +125,19 @@ class _Place:
         """Whether nothing is known here, at any depth."""
         self._takes_others = not words.isdisjoint(_OF_OTHERS)
 
-    def inner_of(self, found: Mapping[str, Raw]) -> Iterator[tuple[Raw, _Place]]:
+    def inner_of(self, found: Mapping[str, Raw]) -> list[tuple[Raw, _Place]]:
         """The members of an object here that have places with known names."""
-        names = found if self._takes_others else [name for name in (*self._declared, *self._named) if name in found]
-        for name in names:
-            if not (place := self.member(name)).is_plain:
-                yield found[name], place
+        if self._takes_others:
+            places = self._deep_of(found)
+        else:
+            if self._deep is None:
+                self._deep = self._deep_of((*self._declared, *self._named))
+            places = self._deep
+        return [(found[name], place) for name, place in places.items() if name in found]
+
+    def _deep_of(self, names: Iterable[str]) -> dict[str, _Place]:
+        """Those of the members that are not plain."""
+        return {name: place for name in names if not (place := self.member(name)).is_plain}
 
     def member(self, name: str) -> _Place:
         """The place of a member of an object."""

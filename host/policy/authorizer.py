@@ -29,7 +29,6 @@ from host.policy.fingerprint import arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.policy.policies import Policies
 from host.protocol.server_requests import ServerRequest
-from host.slices import Steps, run_inline
 
 MAX_RENEWALS = 10
 """Times that a call which a person confirmed once may be sent again because its server needs input."""
@@ -104,7 +103,7 @@ class Authorizer:
             return
         again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=retry)
         self._renewals[again.id] = renewals
-        run_inline(self.grants.add(again))  # a grant for one call is kept in memory, so this does not wait
+        self.grants.keep(again)
 
     def client_can_confirm(self, caller: Caller) -> bool:
         """Whether the caller itself may be asked for confirmation."""
@@ -127,12 +126,12 @@ class Authorizer:
                 return "the definition is not the one that it was given for"
         return self.grants.why_unusable(grant) or ""
 
-    def revoke_grant(self, id: str, by: str) -> Steps[bool]:
+    async def revoke_grant(self, id: str, by: str) -> bool:
         """Revoke a grant; return whether it existed. Raises as `Grants.revoke` does."""
         if all(grant.id != id for grant in self.grants.all()):
             return False
         self._decision_log.record("revoke", grant=id, by=by)
-        return (yield from self.grants.revoke(id))
+        return await self.grants.revoke(id)
 
     def revoke_unruled(self) -> None:
         """Revoke every grant whose rule the configuration no longer has."""
@@ -165,15 +164,17 @@ class Authorizer:
             return False
         item, rule = access.subject.item, access.subject.rule
         rules = self._policies.rules(item.server)
+        caller = self._policies.caller_names.get(access.subject.caller, "")
         if access.ref is not None:
-            if not self._definitions.is_visible(access.ref):
+            if not self._definitions.is_visible(access.ref, caller):
                 return False
-            decision = rules.evaluate(access.ref.kind, access.ref.name, access.arguments)
+            decision = self._definitions.evaluate(access.ref, access.arguments, caller, access.through)
         elif item.kind == ServerRequest.ROOTS.value:
             return rules.has_rule(rule, item.kind)
         else:
             request = ServerRequest(item.kind)
-            decision = rules.evaluate_server_request(request, item.name if request is ServerRequest.URL else None)
+            uri = item.name if request is ServerRequest.URL else None
+            decision = rules.evaluate_server_request(request, uri, caller)
         return decision.verdict is Verdict.ASK and decision.rule == rule
 
 

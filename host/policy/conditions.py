@@ -41,6 +41,7 @@ from host.jsonrpc.raw import (
 )
 from host.jsonrpc.strict import LIGHT_BYTES
 from host.policy.file_names import UNSEEN, is_odd, loosened
+from host.protocol.schema_value import type_of
 
 UNREADABLE: Final = object()
 """Value for arguments that could not be decoded; every condition on them is unknown."""
@@ -60,7 +61,11 @@ _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _DECIMAL = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}")
 _WEB_SCHEMES = ("http", "https", "ws", "wss", "ftp")
 
+_TEXT_OR_NULL = frozenset((str, type(None)))
+
 Host = str | IPv4Address | IPv6Address
+Names = tuple[str, ...]
+"""Names of folders along a path, from the root."""
 
 
 class SchemeAndHost(NamedTuple):
@@ -72,6 +77,15 @@ class SchemeAndHost(NamedTuple):
     def is_loopback(self) -> bool:
         """Whether the host is this machine."""
         return self.host == "localhost" if isinstance(self.host, str) else is_loopback(self.host)
+
+
+class Roots(NamedTuple):
+    """The folders of a condition, as written and folded; None for one that is no path."""
+
+    exact: frozenset[Names | None]
+    folded: frozenset[Names | None]
+    depth: int
+    """Names in the longest one."""
 
 
 class LongArguments:
@@ -162,9 +176,16 @@ def conditions_hold(conditions: tuple[Condition, ...], arguments: object, *, clo
     given = {} if arguments is None else arguments
     if closed and not _within(conditions, given):
         return None
-    return _all(
-        _test(check, _argument(condition.path, given)) for condition in conditions for check in condition.checks
-    )
+    holds: bool | None = True
+    for condition in conditions:
+        value = argument_at(condition.path, given)
+        for check in condition.checks:
+            answer = _test(check, value)
+            if answer is False:
+                return False
+            if answer is None:
+                holds = None
+    return holds
 
 
 def explain_conditions(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
@@ -178,7 +199,7 @@ def explain_conditions(conditions: tuple[Condition, ...], arguments: object, *, 
     false: list[str] = []
     unknown: list[str] = []
     for condition in conditions:
-        value = _argument(condition.path, given)
+        value = argument_at(condition.path, given)
         for check in condition.checks:
             answer = _test(check, value)
             if answer is False:
@@ -219,7 +240,7 @@ def parse_address(text: str) -> SchemeAndHost | None:
 # Looking up
 
 
-def _argument(path: str, arguments: object) -> object:
+def argument_at(path: str, arguments: object) -> object:
     """The value at a JSON pointer; UNREADABLE if the arguments are not an object, and inside a value that is
     UNREADABLE."""
     if isinstance(arguments, LongArguments):
@@ -257,16 +278,6 @@ def _within(conditions: tuple[Condition, ...], arguments: object) -> bool:
 # Three answers
 
 
-def _all(answers: Iterable[bool | None]) -> bool | None:
-    found = set(answers)
-    return False if False in found else None if None in found else True
-
-
-def _any(answers: Iterable[bool | None]) -> bool | None:
-    found = set(answers)
-    return True if True in found else None if None in found else False
-
-
 def _unanimous(answers: Iterable[bool | None]) -> bool | None:
     """Combined result of all checks: False if one is false, None if one is unknown."""
     found = set(answers)
@@ -285,21 +296,10 @@ def _test(check: Check, value: object) -> bool | None:
     return None if value is _MISSING or test is None else test(check.value, value)
 
 
-def _type_of(value: object) -> str:
-    """The JSON type; "number" for all numbers."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
-
-
 def _eq(wanted: object, value: object) -> bool | None:
     if wanted is None:
         return value is None  # no server takes any other value for null
-    if _type_of(value) != _type_of(wanted):
+    if type_of(value) != type_of(wanted):
         return None
     if isinstance(value, int | float) and isinstance(wanted, int | float) and not isinstance(value, bool):
         order = compare(value, wanted) if is_comparable(value) else None
@@ -308,7 +308,11 @@ def _eq(wanted: object, value: object) -> bool | None:
 
 
 def _in(wanted: object, value: object) -> bool | None:
-    return _any(_eq(each, value) for each in cast(Sequence[object], wanted))
+    values = cast(Sequence[object], wanted)
+    if isinstance(value, str):  # one look at each, as there may be hundreds
+        return True if value in values else None if not _TEXT_OR_NULL.issuperset(map(type, values)) else False
+    answers = {_eq(each, value) for each in values}
+    return True if True in answers else None if None in answers else False
 
 
 def _prefix(wanted: object, value: object) -> bool | None:
@@ -336,7 +340,9 @@ def _range(wanted: object, value: object) -> bool | None:
     low, high = cast(Sequence[float | None], wanted)
     above = 1 if low is None else compare(value, low)
     below = -1 if high is None else compare(value, high)
-    return _all((None if above is None else above >= 0, None if below is None else below <= 0))
+    if (above is not None and above < 0) or (below is not None and below > 0):
+        return False
+    return None if above is None or below is None else True
 
 
 def _max_len(wanted: object, value: object) -> bool | None:
@@ -345,7 +351,7 @@ def _max_len(wanted: object, value: object) -> bool | None:
 
 def _type(wanted: object, value: object) -> bool | None:
     if wanted != "integer":
-        return _type_of(value) == wanted
+        return type_of(value) == wanted
     if isinstance(value, float):
         return value.is_integer() if is_comparable(value) else None
     return isinstance(value, int) and not isinstance(value, bool)
@@ -359,22 +365,34 @@ def _path_under(wanted: object, value: object) -> bool | None:
     path."""
     if not isinstance(value, str) or len(value) > MAX_LENGTH:
         return None
-    exact, alike = _roots(tuple(cast(Sequence[str], wanted)))
+    roots = read_roots(tuple(cast(Sequence[str], wanted)))
     return _unanimous(
-        _any(_is_under(root, segments) for root in roots)
-        for text in _written(value)
-        for roots, segments in ((exact, _segments(text)), (alike, _segments(loosened(text))))
+        _is_under(some, names, roots.depth)
+        for reading in path_readings(value)
+        for some, names in zip((roots.exact, roots.folded), reading, strict=True)
     )
 
 
-def _is_under(root: list[str] | None, segments: list[str] | None) -> bool | None:
-    return None if root is None or segments is None else segments[: len(root)] == root
+def _is_under(roots: frozenset[Names | None], names: Names | None, depth: int) -> bool | None:
+    if names is None:
+        return None
+    if any(names[:at] in roots for at in range(min(depth, len(names)) + 1)):
+        return True
+    return None if None in roots else False
 
 
 @lru_cache(maxsize=1024)
-def _roots(roots: tuple[str, ...]) -> tuple[list[list[str] | None], list[list[str] | None]]:
-    """The segments of each root: as written, and folded."""
-    return [_segments(root) for root in roots], [_segments(loosened(root)) for root in roots]
+def read_roots(roots: tuple[str, ...]) -> Roots:
+    """The names of each root; see `path_readings`."""
+    exact, folded = ([_segments(form(root)) for root in roots] for form in (str, loosened))
+    depth = max((len(names) for names in (*exact, *folded) if names), default=0)
+    return Roots(frozenset(exact), frozenset(folded), depth)
+
+
+def path_readings(path: str) -> Iterator[tuple[Names | None, Names | None]]:
+    """The names along a path from the root, as written and folded, in each way that servers may decode it; None for
+    what is no path."""
+    return ((_segments(text), _segments(loosened(text))) for text in _written(path))
 
 
 def _written(value: str) -> Iterator[str]:
@@ -389,7 +407,7 @@ def _written(value: str) -> Iterator[str]:
         yield "" if _WIDE_ESCAPE.search(value) or _ESCAPE.search(decoded) else decoded
 
 
-def _segments(path: str) -> list[str] | None:
+def _segments(path: str) -> Names | None:
     """The names of an absolute path from the root, with `.` and `..` resolved. None if the path is relative, climbs
     beyond the root, or has characters with a meaning on some system: `~`, a backslash, invisible characters, three dots
     or more."""
@@ -409,7 +427,7 @@ def _segments(path: str) -> list[str] | None:
             return None
         else:
             kept.append(segment)
-    return kept
+    return tuple(kept)
 
 
 # Hosts
@@ -418,22 +436,23 @@ def _segments(path: str) -> list[str] | None:
 def _host_in(wanted: object, value: object) -> bool | None:
     if not isinstance(value, str) or (found := parse_address(value)) is None:
         return None
-    return _any(_is_host(each, found.host) for each in cast(Sequence[str], wanted))
+    return _is_one_of(read_hosts(tuple(cast(Sequence[str], wanted))), found.host)
 
 
-def _is_host(wanted: str, host: Host) -> bool | None:
-    named = _named_host(wanted)
-    if named is None:
-        return None
-    return True if named == host else None if _may_be_the_same(named, host) else False
+def _is_one_of(hosts: frozenset[Host | None], host: Host) -> bool | None:
+    if host in hosts:
+        return True
+    here = is_here(host)
+    if isinstance(host, str) and not here:
+        return None if None in hosts else False
+    return None if any(each is None or may_be_the_same(each, host, here) for each in hosts) else False
 
 
 @lru_cache(maxsize=1024)
-def _named_host(text: str) -> Host | None:
-    """A host as written in the configuration file; an IPv6 address may have brackets."""
-    if text.count(":") > 1 and not text.startswith("["):
-        text = f"[{text}]"
-    return _host(text) if _AUTHORITY.fullmatch(text) else None
+def read_hosts(texts: tuple[str, ...]) -> frozenset[Host | None]:
+    """Hosts as written in the configuration file, where an IPv6 address may have brackets; None for what is no host."""
+    written = [f"[{each}]" if each.count(":") > 1 and not each.startswith("[") else each for each in texts]
+    return frozenset(_host(each) if _AUTHORITY.fullmatch(each) else None for each in written)
 
 
 def _host(text: str) -> Host | None:
@@ -455,17 +474,18 @@ def _host(text: str) -> Host | None:
         return None
 
 
-def _may_be_the_same(one: Host, other: Host) -> bool:
+def may_be_the_same(one: Host, other: Host, other_is_here: bool) -> bool:
     """Whether two different hosts may be the same machine, as far as their text shows it: both are loopback, or one is
     an IPv6 address that embeds the other."""
-    if _is_here(one) and _is_here(other):
+    if other_is_here and is_here(one):
         return True
     if isinstance(other, IPv4Address):
         one, other = other, one
     return isinstance(one, IPv4Address) and isinstance(other, IPv6Address) and one.packed in other.packed
 
 
-def _is_here(host: Host) -> bool:
+def is_here(host: Host) -> bool:
+    """Whether a host is this machine, as far as its text shows it."""
     if isinstance(host, str):
         return host == "localhost" or host.endswith(".localhost")
     return any(is_loopback(each) or int(each) == 0 for each in readings(host))

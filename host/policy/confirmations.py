@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -22,6 +22,7 @@ import trio
 from msgspec import Raw, structs
 
 from config import AskSpec, Channel, Condition, Trust
+from host.client_process import ClientProcess
 from host.errors import AuditUnavailable, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ClientHandle
 from host.jsonrpc.raw import encode, members, string
@@ -29,7 +30,6 @@ from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible
-from host.slices import Steps, run_inline
 from host.subject import Item
 from host.wire.link import LinkLost
 
@@ -45,13 +45,13 @@ MAX_CONFIRMABLE_BYTES = 16 * 1024
 MAX_FORM_TEXT = 8 * 1024
 """Characters of arguments that fit into a client's form; longer ones can be confirmed only where they are shown in
 full."""
+_NOBODY = "nobody was there to answer"
 _SERVER_REQUESTS = {
     "sampling": "to use the client's model",
     "form": "to have a form filled in",
     "url": "to have a page visited",
     "roots": "to know the client's roots",
 }
-HOW_TO_ANSWER = "on the console (`colonnade console` opens it) or with `colonnade ask`"
 
 
 class ConfirmationAnswer(StrEnum):
@@ -79,6 +79,12 @@ class ConfirmationContext:
     conditional: bool = False
     """Whether the rule asks because of the arguments."""
     others: bytes = b""
+    process: ClientProcess | None = None
+    """The program that the caller is; None if it is not known. Shown only: no part of what an answer is for."""
+    says: str = ""
+    """The name that the client gives itself, which nothing checks; empty if it gives none. Shown only, too."""
+    through: str = ""
+    """See `Exchange.through`."""
 
 
 @dataclass(eq=False)
@@ -88,6 +94,9 @@ class _WaitingCall:
     refusal: Exception | None = None
     collected: bool = False
     """Whether the waiting call has taken its grant."""
+    has_form: bool = False
+    """Whether its client can show a form."""
+    form_is_open: bool = False
 
 
 @dataclass(eq=False)
@@ -117,6 +126,10 @@ class ConfirmationQueue:
     ) -> None:
         self.grants = grants
         self.spec = spec
+        self.has_console = True
+        """Whether there is a web console."""
+        self.can_notify: Callable[[], bool] = lambda: False
+        """Whether people who are not there can be told that a call waits for them."""
         self._record = record
         self._open: dict[Hashable, PendingConfirmation] = {}
         self._refused: dict[Hashable, PendingConfirmation] = {}
@@ -155,9 +168,22 @@ class ConfirmationQueue:
             self._attached[channel] -= 1
             self._notify()
 
+    def is_attached(self, channel: Channel) -> bool:
+        """Whether somebody is there who can answer on this channel."""
+        return self._attached[channel] > 0
+
     def can_be_answered(self) -> bool:
-        """Whether a channel is attached that the configuration permits to answer."""
-        return any(count and channel in self.spec.answers for channel, count in self._attached.items())
+        """Whether a channel is attached that the configuration permits to answer, or people can be told to come."""
+        attached = any(count and channel in self.spec.answers for channel, count in self._attached.items())
+        return attached or (self.spec.reaches_people and self.can_notify())
+
+    def refuse_unattended(self) -> None:
+        """Refuse the calls that wait for people who could not be told, unless somebody is there by now."""
+        if self.can_be_answered():
+            return
+        for key, confirmation in list(self._open.items()):
+            for waiter in [each for each in confirmation.waiters if not each.form_is_open]:
+                self._give_up(key, confirmation, waiter, _NOBODY)
 
     async def confirm(self, access: AccessRequest, context: ConfirmationContext, client: ClientHandle | None) -> Grant:
         """Wait for a person's answer, and return the grant for this access request. Cancelling withdraws the call.
@@ -174,19 +200,19 @@ class ConfirmationQueue:
         key = _key(access)
         if client is not None and len(context.raw_arguments) + len(context.others) > MAX_FORM_TEXT:
             client = None
-        refused = "" if self.can_be_answered() or client is not None else "nobody was there to answer"
+        refused = "" if self.can_be_answered() or client is not None else _NOBODY
         confirmation = self._open.get(key) or self._create(key, access, context, refused)
         if refused:
             if not confirmation.waiters:  # others may have begun to wait while a channel was attached, and wait still
                 self._refuse(key, confirmation, refused)
-            raise self._unconfirmed(access, "and nobody is there who could answer")
-        waiter = _WaitingCall()
+            raise self._unconfirmed(confirmation, "and nobody is there who could answer", has_form=False)
+        waiter = _WaitingCall(has_form=client is not None, form_is_open=client is not None)
         confirmation.waiters.append(waiter)
         confirmation.expires_at = time.time() + self.spec.timeout
         self._notify()
         try:
             with trio.move_on_after(self.spec.timeout):
-                await self._wait_for_answer(waiter, confirmation, client)
+                await self._wait_for_answer(key, confirmation, waiter, client)
             if waiter.refusal is not None:
                 raise waiter.refusal
             if waiter.grant is None:
@@ -196,7 +222,7 @@ class ConfirmationQueue:
         finally:
             self._remove_waiter(key, confirmation, waiter)
 
-    def answer(
+    async def answer(
         self,
         id: str,
         answer: ConfirmationAnswer,
@@ -205,7 +231,7 @@ class ConfirmationQueue:
         seconds: float | None = None,
         when: tuple[Condition, ...] | None = None,
         exact: bool = True,
-    ) -> Steps[PendingConfirmation | None]:
+    ) -> PendingConfirmation | None:
         """Apply a person's answer. Returns None if it has no effect: the id is unknown, another answer is being stored,
         the configuration does not let this channel answer, or the answer is for a session that is gone.
 
@@ -224,11 +250,12 @@ class ConfirmationQueue:
         subject = confirmation.access.subject
         if answer is ConfirmationAnswer.DENY:
             self._record("answer", confirmation, {"answer": answer.value, "by": channel.value})
-            refusal = Forbidden(subject.item.server, _denied_message(confirmation.access))
+            refusal = Forbidden(subject.item.server, _denied_message(confirmation))
             for waiter in confirmation.waiters:
                 waiter.refusal = refusal
                 waiter.settled.set()
             self._remove(key, confirmation)
+            self._drop_refused(lambda access: _is_equal(access, confirmation.access))
             return confirmation
         lasting = answer in (ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS)
         if answer is ConfirmationAnswer.SESSION and subject.session is None:
@@ -258,7 +285,7 @@ class ConfirmationQueue:
         self._record("answer", confirmation, said)
         confirmation.being_answered = True
         try:
-            yield from self.grants.add(grant)
+            await self.grants.add(grant)
         finally:
             confirmation.being_answered = False
         self._record("granted", confirmation, said)
@@ -271,13 +298,14 @@ class ConfirmationQueue:
             self.grants.reserve(grant)  # the grant is for the waiting call; another call must not take it first
         if not confirmation.waiters:
             self._remove(key, confirmation)
+        self._drop_refused(lambda access: _is_equal(access, confirmation.access))
         self.release_covered()
         self._notify()
         return confirmation
 
     def release_covered(self) -> None:
         """Release the waiting calls for which a grant exists by now: a wider one that was given for another call, or
-        one from another process."""
+        one from another process. Refused confirmations that it covers need no answer any more."""
         for key, confirmation in list(self._open.items()):
             grant = self.grants.find(confirmation.access)
             if grant is None or grant.scope is Scope.ONCE:
@@ -287,6 +315,16 @@ class ConfirmationQueue:
                 waiter.settled.set()
             confirmation.waiters.clear()
             self._remove(key, confirmation)
+        self._drop_refused(self._is_covered)
+
+    def _is_covered(self, access: AccessRequest) -> bool:
+        grant = self.grants.find(access)
+        return grant is not None and grant.scope is not Scope.ONCE
+
+    def _drop_refused(self, applies: Callable[[AccessRequest], bool]) -> None:
+        for key, confirmation in list(self._refused.items()):
+            if not confirmation.being_answered and applies(confirmation.access):
+                self._remove(key, confirmation)
 
     def void(self, still_applies: Callable[[AccessRequest], bool]) -> None:
         """Drop every confirmation whose access request does not hold any more; its calls end with StaleApproval."""
@@ -305,7 +343,7 @@ class ConfirmationQueue:
             if confirmation.access.subject.session == session:
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 for waiter in confirmation.waiters:
-                    waiter.refusal = self._unconfirmed(confirmation.access, "and its session has ended")
+                    waiter.refusal = self._unconfirmed(confirmation, "and its session has ended", has_form=False)
                     waiter.settled.set()
                 self._remove(key, confirmation)
         for confirmation in self._refused.values():
@@ -341,47 +379,58 @@ class ConfirmationQueue:
         return confirmation
 
     async def _wait_for_answer(
-        self, waiter: _WaitingCall, confirmation: PendingConfirmation, client: ClientHandle | None
+        self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle | None
     ) -> None:
         if client is None:
             await waiter.settled.wait()
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask_client, confirmation, waiter, client)
+            nursery.start_soon(self._ask_client, key, confirmation, waiter, client)
             await waiter.settled.wait()
             nursery.cancel_scope.cancel("it is answered")
 
-    async def _ask_client(self, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle) -> None:
+    async def _ask_client(
+        self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle
+    ) -> None:
         """Ask the client's user, who can answer yes for once, yes for the session, or no. Lasting answers are for the
-        other channels."""
+        other channels. If the form has no answer, the call waits as long as somebody else can give one."""
         try:
-            said = members(await client.request(ELICIT, _elicitation_params(confirmation), None))
-            action = string(said["action"])
-            choice = string(members(said.get("content", Raw(b"{}"))).get("answer", Raw(b'"deny"')))
+            answer = _form_answer(
+                members(await client.request(ELICIT, _elicitation_params(confirmation), None)), confirmation
+            )
+            why = "the client's form was closed without an answer"
         except (PeerError, BrokenAnswer, LinkLost, ValueError, KeyError):
-            if not self.can_be_answered():
-                waiter.refusal = self._unconfirmed(confirmation.access, "and the client could not be asked")
-                waiter.settled.set()
+            answer, why = None, "the client could not be asked"
+        await trio.lowlevel.checkpoint_if_cancelled()  # it came while the form was being withdrawn
+        if waiter not in confirmation.waiters:  # answered elsewhere meanwhile
             return
-        answer = ConfirmationAnswer.DENY
-        if action == "accept" and (
-            choice == "once" or (choice == "session" and confirmation.access.subject.session is not None)
-        ):
-            answer = ConfirmationAnswer(choice)
-        if waiter in confirmation.waiters:
-            confirmation.waiters.remove(waiter)  # the answer of a client's own user is for this call alone
-            confirmation.waiters.insert(0, waiter)
-            try:
-                # Nothing lasting, so nothing is stored
-                run_inline(self.answer(confirmation.id, answer, Channel.CLIENT))
-            except AuditUnavailable as problem:
-                waiter.refusal = problem
-                waiter.settled.set()
+        waiter.form_is_open = False
+        if answer is None:
+            if not self.can_be_answered():
+                self._give_up(key, confirmation, waiter, why)
+            return
+        confirmation.waiters.remove(waiter)  # the answer of a client's own user is for this call alone
+        confirmation.waiters.insert(0, waiter)
+        try:
+            # Nothing lasting, so nothing is stored, and this does not wait.
+            await self.answer(confirmation.id, answer, Channel.CLIENT)
+        except AuditUnavailable as problem:
+            waiter.refusal = problem
+            waiter.settled.set()
+
+    def _give_up(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, why: str) -> None:
+        """Refuse one call for which nobody can answer any more."""
+        waiter.refusal = self._unconfirmed(confirmation, f"and {why}", has_form=waiter.has_form)
+        waiter.settled.set()
+        confirmation.waiters.remove(waiter)  # at once: an answer that comes now is for the next call
+        if not confirmation.waiters:
+            self._refuse(key, confirmation, why)
 
     def _timed_out(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall) -> Unconfirmed:
+        why = f"nobody answered within {self.spec.timeout:.0f} s"
         if confirmation.waiters == [waiter]:
-            self._refuse(key, confirmation, f"nobody answered within {self.spec.timeout:.0f} s")
-        return self._unconfirmed(confirmation.access, f"and nobody answered within {self.spec.timeout:.0f} s")
+            self._refuse(key, confirmation, why)
+        return self._unconfirmed(confirmation, f"and {why}", has_form=waiter.has_form)
 
     def _refuse(self, key: Hashable, confirmation: PendingConfirmation, why: str) -> None:
         """Refuse the confirmation when no call waits for it any more. It stays in the list, so that a person can allow
@@ -412,20 +461,50 @@ class ConfirmationQueue:
                 del kept[key]
         self._notify()
 
-    def _unconfirmed(self, access: AccessRequest, why: str) -> Unconfirmed:
-        what = describe_access(access)
-        text = f"{what} needs a person's consent, {why}. It can be given {HOW_TO_ANSWER}; then try again."
+    def _unconfirmed(self, confirmation: PendingConfirmation, why: str, *, has_form: bool) -> Unconfirmed:
+        access = confirmation.access
+        text = f"{describe_access(access)} needs a person's consent, {why}. {self._open_way(confirmation, has_form)}"
         return Unconfirmed(access.subject.item.server, text)
 
+    def _open_way(self, confirmation: PendingConfirmation, has_form: bool) -> str:
+        """How the person can answer now, as a sentence for a model, or for the owner who gave a command. `has_form`:
+        the client can show a form."""
+        access = confirmation.access
+        console = Channel.CONSOLE in self.spec.answers and self.has_console
+        terminal = Channel.TERMINAL in self.spec.answers
+        if console and self._attached[Channel.CONSOLE]:
+            way = "on the page of the console that is open"
+        elif terminal and self._attached[Channel.TERMINAL]:
+            way = "in the terminal in which `colonnade ask` runs"
+        elif terminal and _is_for_owner(confirmation):
+            return f"`colonnade ask {confirmation.id} once` gives it; then repeat the command."
+        elif console:
+            way = "on the console (`colonnade console` opens it)" + (" or with `colonnade ask`" if terminal else "")
+        elif terminal:
+            way = "with `colonnade ask` in a terminal"
+        elif has_form:
+            return "Only the form that this client shows can give it; try again only if the user wants that."
+        else:
+            return "Only a client that shows forms may give it; `ask.answers` of the configuration can name other ways."
+        # A caller with a token may be on another machine; the others are on this one.
+        place = ", on the machine that runs Colonnade" if access.subject.caller is not None else ""
+        return f"It can be given {way}{place}; then try again."
 
-def can_allow_entry(confirmation: PendingConfirmation) -> bool:
-    """Whether a person can be offered, as one step, to allow the entry with any arguments for the session.
+
+def entry_answer(confirmation: PendingConfirmation) -> ConfirmationAnswer | None:
+    """The answer with which a person can be offered, as one step, to allow the entry with any arguments: for the
+    session, or, to a caller that has a token and no session, for a time. None for no such step.
 
     A rule with conditions asks because of the arguments, so an answer for any arguments would undo it; a person can
-    still choose that answer by name. A server request has no entry whose next use would be like this one.
+    still choose that answer by name. A server request has no entry whose next use would be like this one. Callers with
+    neither a session nor a token are not told apart.
     """
     subject = confirmation.access.subject
-    return confirmation.access.ref is not None and subject.session is not None and not confirmation.context.conditional
+    if confirmation.access.ref is None or confirmation.context.conditional:
+        return None
+    if subject.session is not None:
+        return ConfirmationAnswer.SESSION
+    return None if subject.caller is None else ConfirmationAnswer.TIME
 
 
 def describe_access(access: AccessRequest) -> str:
@@ -437,15 +516,31 @@ def describe_access(access: AccessRequest) -> str:
     return f"The {item.kind} {visible(item.name)} of {item.server}"
 
 
+def _through(context: ConfirmationContext) -> str:
+    return f" (through {context.through})" if context.through else ""
+
+
 def stale_approval(item: Item) -> StaleApproval:
     """The error for an entry that changed since a person approved or confirmed it."""
     what = f"the {item.kind} {visible(item.name)[:200]} of {item.server}"
     return StaleApproval(item.server, f"{what}, or what is allowed of it, has changed meanwhile; try again")
 
 
-def _denied_message(access: AccessRequest) -> str:
-    return (
-        f"{describe_access(access)} was not allowed: a person said no. Do not try it again unless the user asks for it."
+def _denied_message(confirmation: PendingConfirmation) -> str:
+    said = f"{describe_access(confirmation.access)} was not allowed: a person said no."
+    return said if _is_for_owner(confirmation) else f"{said} Do not try it again unless the user asks for it."
+
+
+def _is_for_owner(confirmation: PendingConfirmation) -> bool:
+    """Whether a person reads the refusal: the owner, who called by a command."""
+    process = confirmation.context.process
+    return process is not None and process.is_command
+
+
+def _is_equal(access: AccessRequest, other: AccessRequest) -> bool:
+    """Whether they are equal but for their sessions."""
+    return access.retry == other.retry and structs.replace(access.subject, session=None) == structs.replace(
+        other.subject, session=None
     )
 
 
@@ -459,6 +554,29 @@ def _caller_of(access: AccessRequest) -> Hashable:
     return (None, session) if caller is None else caller
 
 
+def _form_answer(said: Mapping[str, Raw], confirmation: PendingConfirmation) -> ConfirmationAnswer | None:
+    """The answer in a client's result. None if its user gave none: many clients cancel forms by themselves, or accept
+    them as they are, without the choice that the form requires.
+
+    Raises:
+        ValueError, KeyError: the result is malformed.
+    """
+    action = string(said["action"])
+    if action == "decline":
+        return ConfirmationAnswer.DENY
+    content = members(said.get("content", Raw(b"{}")))
+    choice = string(content.get("answer", Raw(b'""'))) if action == "accept" else ""
+    return ConfirmationAnswer(choice) if choice in dict(_form_choices(confirmation)) else None
+
+
+def _form_choices(confirmation: PendingConfirmation) -> list[tuple[str, str]]:
+    """The answers that a client's form offers, each with its text."""
+    choices = [("deny", "No"), ("once", "Yes, this once")]
+    if confirmation.access.subject.session is not None:
+        choices.append(("session", "Yes, with these arguments, for this session"))
+    return choices
+
+
 def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
     """The confirmation as a form for the client (2025-11-25, "Elicitation"), with Colonnade's own text first."""
     access = confirmation.access
@@ -467,14 +585,12 @@ def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
         sent += (
             f"\nand beside the arguments:\n{visible(confirmation.context.others.decode(errors='replace'), lines=True)}"
         )
-    choices = [("deny", "No"), ("once", "Yes, this once")]
-    if access.subject.session is not None:
-        choices.append(("session", "Yes, with these arguments, for this session"))
     message = (
         f"Colonnade asks: may this be done?\n{describe_access(access)} "
         f"(a server that is {confirmation.context.trust.value}) "
-        f"would be called with:\n{sent}"
+        f"would be called{_through(confirmation.context)} with:\n{sent}"
     )
+    choices = _form_choices(confirmation)
     answer = {
         "type": "string",
         "title": "Answer",

@@ -25,8 +25,10 @@ from msgspec.structs import replace
 from config import Verdict
 from config.read import read_bytes
 from host.attempts import LONGEST_NAME, Attempt, Attempts, cut
+from host.audit.records import RecordForm
 from host.audit.shapes import shape_of, shape_of_long
 from host.audit.writer import Audit
+from host.client_process import ClientProcess
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.journal import (
@@ -48,7 +50,7 @@ from host.policy.grants import Grant
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
 from host.sanitize import visible
-from host.slices import Steps, run_inline
+from host.slices import pause
 from host.source import Aspect
 from host.subject import Item, Subject
 
@@ -66,6 +68,10 @@ class AuditRecord(Struct, frozen=True):
     raw_arguments: Raw
     verdict: Verdict
     grant: Grant | None = None
+    process: ClientProcess | None = None
+    """The program that the caller is; None if it is not known."""
+    through: str = ""
+    """See `Exchange.through`."""
 
 
 class LoginFacts(Protocol):
@@ -94,6 +100,12 @@ FOLD_INTERVAL = 60.0
 """
 ANNOUNCE_INTERVAL = 1.0
 """Seconds after which a refused attempt is announced at the latest."""
+MAX_FORMS = 1024
+"""Forms of records that are kept, of about a kilobyte each."""
+_DECISION = (
+    *("server", "prim", "item", "item_fp", "launch_fp", "principal", "rule", "method", "verdict", "grant", "approver"),
+)
+"""The members that all decisions of one form have in common."""
 _BOUNDED = frozenset(("args", "items"))
 """Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
@@ -137,24 +149,44 @@ def _bounded(value: object) -> object:
     return value
 
 
-def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
+async def summarize(changes: Sequence[Change]) -> ChangeSummary | None:
     """The summary of changes of one list; None if they are few enough for a record each."""
-    return None if len(changes) <= MAX_CHANGE_RECORDS else (yield from _summary_of(changes))
-
-
-def _summary_of(changes: Sequence[Change]) -> Steps[ChangeSummary]:
-    digest, counts, known = hashlib.sha256(), Counter[str](), 0
-    names: list[str] = []
+    if len(changes) <= MAX_CHANGE_RECORDS:
+        return None
+    sums = _ChangeSums()
     for change in changes:
-        yield None
-        if len(names) < MAX_CHANGE_RECORDS:
-            names.append(shorten(change.item.name))
+        await pause()
+        sums.add(change)
+    return sums.summary(changes)
+
+
+class _ChangeSums:
+    """Sums up changes of one list, one by one."""
+
+    def __init__(self, changes: Sequence[Change] = ()) -> None:
+        self._names: list[str] = []
+        self._counts = Counter[str]()
+        self._known = 0
+        self._digest = hashlib.sha256()
+        for change in changes:
+            self.add(change)
+
+    def add(self, change: Change) -> None:
+        if len(self._names) < MAX_CHANGE_RECORDS:
+            self._names.append(shorten(change.item.name))
         parts = [change.item.name, change.fingerprint, change.was or "", change.status.value]
-        digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
-        counts[change.status.value] += 1
-        known += not change.first
-    first = next((change for change in changes if change.status is not PinStatus.APPROVED), changes[0])
-    return ChangeSummary(first, tuple(names), counts, known, f"sha256:{digest.hexdigest()}")
+        self._digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
+        self._counts[change.status.value] += 1
+        self._known += not change.first
+
+    def summary(self, changes: Sequence[Change]) -> ChangeSummary:
+        """The summary of these changes, which were added."""
+        held = [change for change in changes if change.status is not PinStatus.APPROVED]
+        # One that says something else stands before those of which only the order differs: one line is about all of
+        # them.
+        first = min(held, key=lambda change: change.reordered, default=changes[0])
+        digest = f"sha256:{self._digest.hexdigest()}"
+        return ChangeSummary(first, tuple(self._names), self._counts, self._known, digest)
 
 
 class _FoldedChanges:
@@ -165,17 +197,18 @@ class _FoldedChanges:
         self.counts = Counter[str]()
         self.known = self.readings = 0
         self.digest = hashlib.sha256()
-        self.last: tuple[Change, str] | None = None
-        """The first change of the last reading, and its outcome."""
+        self.last: tuple[Change, str, str] | None = None
+        """The first change of the last reading that says most, its outcome and the remedy."""
 
-    def add(self, summary: ChangeSummary, what: str) -> None:
+    def add(self, summary: ChangeSummary, what: str, remedy: str) -> None:
         new = [name for name in summary.names if name not in self.names]
         self.names += new[: MAX_CHANGE_RECORDS - len(self.names)]
         self.counts.update(summary.counts)
         self.known += summary.known
         self.readings += 1
         self.digest.update(summary.digest.encode())
-        self.last = summary.first_change, what
+        if what != "reordered" or self.last is None or self.last[1] != "held":  # as in a summary
+            self.last = summary.first_change, what, remedy
 
 
 class DecisionLog:
@@ -187,9 +220,12 @@ class DecisionLog:
         """The reason why records cannot be written; empty while they can."""
         self.in_flight: Counter[str] = Counter()
         """Number of requests in flight, by server."""
+        self.full_arguments = audit.full_arguments
         self._audit = audit
         self._journal = journal
         self._peer: Mapping[str, object] | None = None
+        self._forms: dict[object, RecordForm] = {}
+        """Forms of decisions and outcomes, by what their records have in common."""
         self._attempts = Attempts()
         self._folds: dict[tuple[str, str], _FoldedChanges] = {}
         """Changes that wait to be recorded together, by server and kind."""
@@ -209,14 +245,6 @@ class DecisionLog:
         """The clock of trio, kept: `trio.current_time` looks it up each time."""
         return trio.lowlevel.current_clock().current_time
 
-    @property
-    def full_arguments(self) -> bool:
-        return self._audit.full_arguments
-
-    @full_arguments.setter
-    def full_arguments(self, full: bool) -> None:
-        self._audit.full_arguments = full
-
     # Before
 
     def record_or_fail(self, what: str, **fields: object) -> int:
@@ -225,11 +253,11 @@ class DecisionLog:
         Raises:
             AuditUnavailable: it cannot be written, so it must not happen.
         """
-        return self._write_or_fail(what, fields)
+        return self._write_or_fail(*self._form(what, fields))
 
-    def _write_or_fail(self, what: str, fields: dict[str, object]) -> int:
+    def _write_or_fail(self, form: RecordForm, *values: object) -> int:
         try:
-            seq = self._write(what, fields)
+            seq = self._audit.write_form(form, *values)
         except AuditUnavailable as problem:
             self._fail(problem)
             raise
@@ -252,31 +280,23 @@ class DecisionLog:
             raise
         request_record.end()
 
-    def attributed_to(self, peer: Mapping[str, object], steps: Steps[T]) -> Steps[T]:
-        """Run these steps, and name the deciding process in every record that they write."""
-        while True:
-            self._peer = peer
-            try:
-                waiting = next(steps)
-            except StopIteration as end:
-                done: T = end.value
-                return done
-            finally:
-                self._peer = None
-            yield waiting
+    @contextmanager
+    def attributing(self, peer: Mapping[str, object]) -> Iterator[None]:
+        """Name the deciding process in every record that is written in this block, which must not wait. Those of
+        requests are written elsewhere: each in the task of its request."""
+        self._peer = peer
+        try:
+            yield
+        finally:
+            self._peer = None
 
-    def _write(self, what: str, fields: dict[str, object]) -> int:
-        """Write any record. Texts come from servers, clients and the configuration, and only the number of records is
-        limited elsewhere; this function limits their length, in `fields` itself."""
+    def _form(self, what: str, fields: dict[str, object]) -> tuple[RecordForm, *tuple[object, ...]]:
+        """The form of any record, and its values. Texts come from servers, clients and the configuration, and only the
+        number of records is limited elsewhere; this function limits their length."""
         if self._peer is not None:
             fields["peer"] = self._peer
-        for name, value in fields.items():
-            if isinstance(value, str):
-                if len(value) > LONGEST_TEXT:
-                    fields[name] = shorten(value)
-            elif not isinstance(value, int) and name not in _BOUNDED:
-                fields[name] = _bounded(value)
-        return self._audit.write_fields(what, fields)
+        values = (value if name in _BOUNDED else _bounded(value) for name, value in fields.items())
+        return RecordForm(what, {}, tuple(fields)), *values
 
     # After
 
@@ -338,20 +358,24 @@ class DecisionLog:
 
     def record(self, what: str, **fields: object) -> None:
         """Record something that has already happened; a failure to write does not undo it."""
-        self._write_or_announce(what, fields)
+        self._write_or_announce(*self._form(what, fields))
 
-    def _write_or_announce(self, what: str, fields: dict[str, object]) -> None:
+    def _write_or_announce(self, form: RecordForm, *values: object) -> None:
         try:
-            self._write(what, fields)
+            self._audit.write_form(form, *values)
         except AuditUnavailable as problem:
             self._fail(problem)
 
     def record_denied(self, record: AuditRecord) -> None:
         """Record a request that was denied, and is not sent."""
-        self.record("decision", **self._fields(record))
+        self._write_or_announce(*self._decision(record))
 
     def record_changes(
-        self, changes: Sequence[Change], summary: ChangeSummary | None, outcome: Callable[[Change], str]
+        self,
+        changes: Sequence[Change],
+        summary: ChangeSummary | None,
+        outcome: Callable[[Change], str],
+        remedy: str = "",
     ) -> None:
         """Record that a server offers new or changed definitions: each of them, or their summary. What a server changes
         for long and without a pause is folded to one record a minute, so that it cannot fill the disk.
@@ -359,17 +383,18 @@ class DecisionLog:
         Args:
             changes: of one list, at least one.
             outcome: returns the outcome of a change; see `DefinitionChanged`.
+            remedy: what makes the server write the same order at each start.
         """
         key = changes[0].item.server, changes[0].item.kind
         if key in self._folds or not self._may_record(*key, count=1 if summary else len(changes)):
-            whole = summary or run_inline(_summary_of(changes))
-            self._folds.setdefault(key, _FoldedChanges()).add(whole, outcome(whole.first_change))
+            whole = summary or _ChangeSums(changes).summary(changes)
+            self._folds.setdefault(key, _FoldedChanges()).add(whole, outcome(whole.first_change), remedy)
             self._has_folded.unpark_all()
         elif summary is not None:
-            self.record_change_summary(summary, outcome(summary.first_change))
+            self.record_change_summary(summary, outcome(summary.first_change), remedy)
         else:
             for change in changes:
-                self.record_change(change, outcome(change))
+                self.record_change(change, outcome(change), remedy)
 
     def _may_record(self, server: str, kind: str, count: int) -> bool:
         now = time.monotonic()
@@ -393,11 +418,12 @@ class DecisionLog:
                 readings=fold.readings,
             )
             if fold.known and fold.last is not None:
-                change, what = fold.last
-                self._announce_change(change.item, what, fold.known)
+                change, what, remedy = fold.last
+                self._announce_change(change.item, what, remedy, fold.known)
 
-    def record_change(self, change: Change, what: str) -> None:
-        """Record that a server offers a new or changed definition; see `DefinitionChanged` for `what`."""
+    def record_change(self, change: Change, what: str, remedy: str = "") -> None:
+        """Record that a server offers a new or changed definition; see `DefinitionChanged` for `what`, and
+        `record_changes` for `remedy`."""
         self.record(
             "pinned" if change.status is PinStatus.APPROVED else "held",
             server=change.item.server,
@@ -408,9 +434,9 @@ class DecisionLog:
             standing=change.status.value,
         )
         if not change.first:
-            self._announce_change(change.item, what)
+            self._announce_change(change.item, what, remedy)
 
-    def record_change_summary(self, summary: ChangeSummary, what: str) -> None:
+    def record_change_summary(self, summary: ChangeSummary, what: str, remedy: str = "") -> None:
         """Record that a server offers many new or changed definitions. `what` is the outcome of the first held one, or
         of the first."""
         first = summary.first_change.item
@@ -423,10 +449,11 @@ class DecisionLog:
             digest=summary.digest,
         )
         if summary.known:
-            self._announce_change(first, what, summary.known)
+            self._announce_change(first, what, remedy, summary.known)
 
-    def _announce_change(self, item: Item, what: str, count: int = 1) -> None:
-        self._journal.note(DefinitionChanged(item.server, item.kind, item.name, what, count))
+    def _announce_change(self, item: Item, what: str, remedy: str, count: int = 1) -> None:
+        said = remedy if what == "reordered" else ""
+        self._journal.note(DefinitionChanged(item.server, item.kind, item.name, what, count, said))
 
     def record_definition_decision(self, what: str, item: Item, fingerprint: str, by: str) -> None:
         """Record that a person is about to decide about a definition; raises as `record_or_fail` does."""
@@ -454,6 +481,7 @@ class DecisionLog:
             principal=subject.caller or "",
             rule=subject.rule,
             args={"canonical": subject.digest},
+            **_program(confirmation.context.process),
             **said,
         )
         if what == "ask":
@@ -503,40 +531,46 @@ class DecisionLog:
         self.record("lost", why=why)
         self._journal.note(DefinitionsLost(why))
 
-    def _fields(self, record: AuditRecord) -> dict[str, object]:
-        raw_arguments, subject, item = record.raw_arguments, record.subject, record.subject.item
+    def _decision(self, record: AuditRecord) -> tuple[RecordForm, object, str]:
+        """The form of a decision, and its values."""
+        raw_arguments, subject, grant, process = record.raw_arguments, record.subject, record.grant, record.process
+        item, name = subject.item, subject.item.name
         arguments: dict[str, object] = {
             "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # digest of the exact bytes that are sent
             "shape": shape_of(decode_arguments(raw_arguments))
             if len(raw_arguments) <= LONGEST_DECODED
             else shape_of_long(bytes(raw_arguments)),
         }
-        if self._audit.full_arguments:
+        if self.full_arguments:
             arguments["json"] = bytes(raw_arguments).decode(errors="replace")
-        return {
-            "server": item.server,
-            "prim": item.kind,
-            "item": item.name,
-            "item_fp": subject.fingerprint,
-            "launch_fp": subject.launch,
-            "method": record.method,
-            "principal": subject.caller or "",
-            "client": record.client,
-            "args": arguments,
-            "verdict": record.verdict,
-            "rule": subject.rule,
-            "grant": "" if record.grant is None else record.grant.id,
-            "approver": "" if record.grant is None else record.grant.by,
-        }
+        what = (item.server, item.kind, name, subject.fingerprint, subject.launch, subject.caller or "", subject.rule)
+        how = (record.method, record.verdict, "" if grant is None else grant.id, "" if grant is None else grant.by)
+        key = what, how, record.through, None if process is None else (process.program, process.pid)
+        form = self._forms.get(key)
+        if form is None:
+            fields: dict[str, object] = dict(zip(_DECISION, what + how, strict=True)) | _program(process)
+            if record.through:
+                fields["through"] = record.through
+            form = RecordForm("decision", {each: _bounded(value) for each, value in fields.items()}, ("args", "client"))
+            if len(name) <= LONGEST_TEXT:
+                self._keep(key, form)
+        return form, arguments, shorten(record.client)
+
+    def _keep(self, key: object, form: RecordForm) -> None:
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        self._forms[key] = form
 
     def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
         """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
         result."""
         item, name = record.subject.item, record.subject.item.name[: EXCERPT_LENGTH + 1]
-        micros = int(seconds * 1_000_000)
-        self._write_or_announce(
-            "outcome", {"of": seq, "server": item.server, "outcome": outcome, "micros": micros, "bytes": size}
-        )
+        form = self._forms.get((item.server, outcome))
+        if form is None:
+            fields = {"server": shorten(item.server), "outcome": shorten(outcome)}
+            form = RecordForm("outcome", fields, (), ("of", "micros", "bytes"))
+            self._keep((item.server, outcome), form)
+        self._write_or_announce(form, seq, int(seconds * 1_000_000), size)
         self._journal.note(
             RequestCompleted(item.server, item.kind, name, record.client, record.verdict, outcome, seconds, size)
         )
@@ -544,12 +578,16 @@ class DecisionLog:
     def record_decision(self, record: AuditRecord) -> int:
         """Write the decision to send a request, and return the number of its record. Raises as `record_or_fail`
         does."""
-        return self._write_or_fail("decision", self._fields(record))
+        return self._write_or_fail(*self._decision(record))
 
     def _fail(self, problem: AuditUnavailable) -> None:
         if not self.problem:
             self.problem = problem.message
             self._journal.note(AuditFailed(problem.message))
+
+
+def _program(process: ClientProcess | None) -> dict[str, object]:
+    return {"process": {"program": process.program, "pid": process.pid}} if process is not None and process.pid else {}
 
 
 def _facts_of(login: LoginFacts) -> dict[str, object]:

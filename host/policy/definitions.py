@@ -19,22 +19,25 @@ from config import ServerSpec, Trust
 from config.globs import MAX_LENGTH
 from host.attempts import Reason
 from host.errors import StaleApproval
-from host.jsonrpc.raw import encode, members
+from host.jsonrpc.raw import encode
 from host.names import matching_templates
+from host.policy.claims import NO_CLAIMS, ToolClaims, claims_in
 from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
 from host.policy.file_names import loosened_pattern
-from host.policy.fingerprint import Launch
+from host.policy.fingerprint import Launch, not_as_approved
+from host.policy.judge import Judge
 from host.policy.pin_rules import PinStatus
-from host.policy.pins import Change, HeldItem, Pins, PreparedPins
+from host.policy.pins import Change, HeldItem, ListedItem, Pins, PreparedPins
 from host.policy.policies import Policies
-from host.policy.rules import Rules
+from host.policy.rules import RuleDecision, Rules
 from host.policy.server_request_checks import MAX_TEXT
 from host.policy.uris import TooManyVariants, is_plain, loosened_forms, uri_variants
+from host.policy.word_order import order_remedy
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import RESOURCE, Kind
 from host.protocol.versions import Era
 from host.sanitize import is_light, sanitize_json
-from host.slices import Steps, in_worker, run_inline
+from host.slices import in_worker, pause
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
 from host.subject import Item
 
@@ -49,6 +52,7 @@ KINDS = {kind.value: kind for kind in Kind}
 # For speed; see `RESOURCE`.
 _APPROVED, _CHANGED, _UNKNOWN = PinStatus.APPROVED, PinStatus.CHANGED, PinStatus.UNKNOWN
 _LAUNCHABLE = (PinStatus.APPROVED, PinStatus.UNKNOWN)
+_TOOL = Kind.TOOL
 _WITH_URIS = (Kind.RESOURCE, Kind.TEMPLATE)
 _UNTRUSTED = Trust.UNTRUSTED
 
@@ -64,7 +68,7 @@ class PreparedListing:
     spec: ServerSpec | None
     rules: Rules | None
     launches: bool
-    claims: Mapping[str, tuple[str, ...]]
+    claims: Mapping[str, ToolClaims]
     prepared: PreparedPins
     summary: ChangeSummary | None
     """Summary of the changes, if they are too many for a record each."""
@@ -79,7 +83,8 @@ class Definitions:
         self._policies = policies
         self._decision_log = decision_log
         self._templates: dict[Source, tuple[str, ...]] = {}
-        self._claims: dict[Source, Mapping[str, tuple[str, ...]]] = {}
+        self._claims: dict[Source, Mapping[str, ToolClaims]] = {}
+        """The claims of each source's tools; without those that claim nothing."""
         self._spellings: dict[Source, tuple[int, _HeldUris]] = {}
         """Spellings of each source's held resources, with the epoch in which they were computed."""
         self._held_templates: dict[Source, tuple[int, list[str]]] = {}
@@ -88,26 +93,30 @@ class Definitions:
 
     # What servers offer
 
-    def prepare(
+    async def prepare(
         self, source: Source, kind: Kind, offered: Mapping[str, bytes], *, remembered: bool = False
-    ) -> Steps[PreparedListing]:
+    ) -> PreparedListing:
         """Compare a source's complete list with the approvals. Nothing changes before `commit`. `remembered`: see
         `Pins.prepare`."""
         server = source.server
         spec, rules, launches = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
-        claims: dict[str, tuple[str, ...]] = {}
+        claims: dict[str, ToolClaims] = {}
+        reading = await self.pins.prepare(source, kind, offered, remembered=remembered)
         if kind is Kind.TOOL:
-            for name, raw in offered.items():
-                yield None
-                if (b"nnotations" in raw or b"\\u" in raw) and (said := _claims(raw)):
-                    claims[name] = said
-        reading = yield from self.pins.prepare(source, kind, offered, remembered=remembered)
-        summary = yield from summarize(reading.changes)
+            # The offers count that a person is shown and approves: remembered ones may be older.
+            for name, offer in reading.offers.items():
+                await pause()
+                if (found := claims_in(offer.raw)) is not NO_CLAIMS:
+                    claims[name] = found
+        summary = await summarize(reading.changes)
         return PreparedListing(source, kind, spec, rules, launches, claims, reading, summary)
 
-    def would_be_visible(self, prepared: PreparedListing, ref: EntryRef) -> bool:
-        """Whether the offered entry would be listed after `commit`."""
-        known = prepared.launches and self._may_be_known(ref, listing=True)
+    def would_be_visible(self, prepared: PreparedListing, ref: EntryRef, caller: str) -> bool:
+        """Whether the offered entry would be listed for the caller after `commit`."""
+        claims = None
+        if ref.kind is Kind.TOOL and prepared.prepared.is_vouched(ref.name):
+            claims = prepared.claims.get(ref.name, NO_CLAIMS)
+        known = prepared.launches and self._may_be_known(ref, claims, caller, listing=True)
         return known and self._is_usable(ref.server, prepared.prepared.status(ref.name))
 
     def commit(self, prepared: PreparedListing) -> bool:
@@ -129,7 +138,7 @@ class Definitions:
             self._policies.begin_epoch()  # people may have been asked about an entry without a definition
         return True
 
-    def listed_definition(self, server: str, kind: Kind, definition: bytes) -> Steps[bytes]:
+    async def listed_definition(self, server: str, kind: Kind, definition: bytes) -> bytes:
         """A definition as clients may see it."""
         if kind is Kind.TOOL and not self._policies.shows_apps(server):
             definition = bytes(without_page(Raw(definition)))
@@ -137,18 +146,16 @@ class Definitions:
             return definition
         if is_light(definition):
             return sanitize_json(definition, limit=MAX_TEXT)
-        cleaned: bytes = yield from in_worker(partial(sanitize_json, limit=MAX_TEXT), definition)
-        return cleaned
+        return await in_worker(partial(sanitize_json, limit=MAX_TEXT), definition)
 
-    def observe_instructions(self, source: Source, text: str | None, *, remembered: bool = False) -> Steps[None]:
+    async def observe_instructions(self, source: Source, text: str | None, *, remembered: bool = False) -> None:
         """Record the source's present instructions. `remembered`: see `Pins.prepare`."""
         offered = {} if text is None else {"": bytes(encode(text))}
-        observing = self.pins.observe(source, Aspect.INSTRUCTIONS, offered, remembered=remembered)
-        self._record_changes((yield from observing))
+        self._record_changes(await self.pins.observe(source, Aspect.INSTRUCTIONS, offered, remembered=remembered))
 
-    def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
+    async def observe_launch(self, server: str, launch: Launch) -> bool:
         """Record the program or URL that the server would be started from; return whether it may be started."""
-        if self._record_changes((yield from self.pins.observe_launch(server, launch))):
+        if self._record_changes(await self.pins.observe_launch(server, launch)):
             self._notify((server,))
         return self.may_launch(server)
 
@@ -163,28 +170,35 @@ class Definitions:
 
     def _record_changes(self, changes: list[Change], summary: ChangeSummary | None = None) -> bool:
         if changes:
-            self._decision_log.record_changes(changes, summary, self._change_outcome)
+            spec = self._policies.spec(changes[0].item.server)
+            remedy = "" if spec is None else order_remedy(spec)
+            self._decision_log.record_changes(changes, summary, self._change_outcome, remedy)
             self._policies.begin_epoch()
         return bool(changes)
 
     def _change_outcome(self, change: Change) -> str:
         """The outcome of a change; see `DefinitionChanged`."""
         if change.status is not PinStatus.APPROVED:
-            return "held"
+            return "reordered" if change.reordered else "held"
         if self._policies.trust(change.item.server) is Trust.TRUSTED:
             return "accepted"
         return "edited" if change.item.kind == Aspect.LAUNCH else "returned"
 
-    def held(self) -> list[HeldItem]:
+    async def held(self) -> list[HeldItem]:
         """All held definitions of configured servers, without those that the rules deny anyway."""
-        return run_inline(self.held_in_steps())
-
-    def held_in_steps(self) -> Steps[list[HeldItem]]:
-        """Like `held`, in steps."""
         found: list[HeldItem] = []
         for each in self.pins.iter_held():
-            yield None
+            await pause()
             if each is not None and self._needs_decision(each):
+                found.append(each)
+        return found
+
+    async def listed(self, server: str) -> list[ListedItem]:
+        """All definitions that a server offers, also those that the rules deny."""
+        found: list[ListedItem] = []
+        for each in self.pins.iter_listed(server):
+            await pause()
+            if each is not None:
                 found.append(each)
         return found
 
@@ -192,44 +206,40 @@ class Definitions:
         server, kind = held.item.server, held.item.kind
         if not self._policies.has_server(server):
             return False
-        return kind not in KINDS or self._policies.rules(server).is_visible(KINDS[kind], held.item.name)
+        return kind not in KINDS or self._policies.rules(server).may_be_visible(KINDS[kind], held.item.name)
 
-    def approve(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
+    async def approve(self, item: Item, fingerprint: str, by: str) -> None:
         """Approve a definition by the fingerprint that was shown. It takes effect when it is stored.
 
         Raises:
             StaleDecision: the definition is not offered any more, or has another fingerprint.
             AuditUnavailable, StateError: the approval cannot be recorded, so it does not take effect.
         """
-        yield from self.approve_all(item.server, [(item, fingerprint)], by)
+        await self.approve_all(item.server, [(item, fingerprint)], by)
 
-    def approve_all(self, server: str, shown: Sequence[tuple[Item, str]], by: str) -> Steps[None]:
+    async def approve_all(self, server: str, shown: Sequence[tuple[Item, str]], by: str) -> None:
         """Approve all of these items of a server, each with the fingerprint that was shown, or none; raises as
         `approve` does."""
         for item, fingerprint in shown:
             self._decision_log.record_definition_decision("approve", item, fingerprint, by)
-        yield from self.pins.approve_all(server, shown, by)
+        await self.pins.approve_all(server, shown, by)
         for item, _ in shown:
             self._decision_log.announce_definition_decision("approve", item, by)
         self.invalidate((server,))
 
-    def reject(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
+    async def reject(self, item: Item, fingerprint: str, by: str) -> None:
         """Reject the definition: it stays held, and counts as looked at. Takes effect at once, even if it cannot be
         stored. Raises as `approve` does."""
         self._decision_log.record_definition_decision("reject", item, fingerprint, by)
-        storing = self.pins.reject(item, fingerprint)
-        self.invalidate((item.server,))
-        yield from storing
+        await self.pins.reject(item, fingerprint, partial(self.invalidate, (item.server,)))
         self._decision_log.announce_definition_decision("reject", item, by)
         self.invalidate((item.server,))
 
-    def revoke(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
+    async def revoke(self, item: Item, fingerprint: str, by: str) -> None:
         """Withdraw the approval: the definition is held until it is approved again. Takes effect at once, even if it
         cannot be stored. Raises as `approve` does."""
         self._decision_log.record_definition_decision("unapprove", item, fingerprint, by)
-        storing = self.pins.revoke(item)
-        self.invalidate((item.server,))
-        yield from storing
+        await self.pins.revoke(item, partial(self.invalidate, (item.server,)))
         self._decision_log.announce_definition_decision("unapprove", item, by)
         self.invalidate((item.server,))
 
@@ -254,6 +264,10 @@ class Definitions:
         it."""
         return self.pins.status(self._pinned(ref))
 
+    def approver(self, ref: EntryRef) -> str:
+        """Who approved an entry's definition as it is offered; empty if nobody did."""
+        return self.pins.approver(self._pinned(ref))
+
     def fingerprint(self, ref: EntryRef) -> str:
         """The fingerprint of an entry's definition; empty if it has none."""
         return self.pins.fingerprint(self._pinned(ref)) or ""
@@ -266,9 +280,11 @@ class Definitions:
         """The fingerprints of an entry's definitions, from all its sources."""
         return {self.fingerprint(ref) for ref in self._refs(item)} - {""}
 
-    def ref_of(self, item: Item) -> EntryRef:
-        """An entry of the server as it is offered now: without a session, if it is offered so."""
+    def ref_of(self, item: Item, fingerprint: str = "") -> EntryRef:
+        """An entry of the server as it is offered now: with this definition, if some source offers that; without a
+        session, if it is offered so."""
         offered = [ref for ref in self._refs(item) if self.fingerprint(ref)]
+        offered = [ref for ref in offered if self.fingerprint(ref) == fingerprint] or offered
         return offered[-1] if offered else EntryRef(Source(item.server, Era.SESSION), KINDS[item.kind], item.name)
 
     def _refs(self, item: Item) -> list[EntryRef]:
@@ -350,55 +366,62 @@ class Definitions:
         open_unknown = self._policies.trust(server) is not _UNTRUSTED
         return status is _APPROVED or (status is _UNKNOWN and open_unknown)
 
-    def is_visible(self, ref: EntryRef) -> bool:
-        """Whether the entry may be listed."""
-        known = self._may_be_known(ref)
+    def is_visible(self, ref: EntryRef, caller: str) -> bool:
+        """Whether the entry may be listed for the caller; `caller` as in `Rules.is_visible`."""
+        known = self._may_be_known(ref, self.counting_claims(ref), caller)
         is_open = self._is_usable(ref.server, self.status(ref))
         return self.may_launch(ref.server) and known and is_open
 
-    def may_show(self, source: Source, kind: Kind) -> bool:
-        """Whether clients may know that the source could list an entry of this kind, while its list is not known, and
-        perhaps not its era either."""
+    def is_visible_to_any(self, ref: EntryRef) -> bool:
+        """Whether the entry may be listed for some caller."""
+        return any(self.is_visible(ref, caller) for caller in ("", *self._policies.callers_of(ref.server)))
+
+    def may_show(self, source: Source, kind: Kind, caller: str) -> bool:
+        """Whether the caller may know that the source could list an entry of this kind, while its list is not known,
+        and perhaps not its era either."""
         server = source.server
         if not self._policies.has_server(server) or not self.may_launch(server):
             return False
         rules = self._policies.rules(server)
         if self._policies.trust(server) is not Trust.UNTRUSTED:
-            return rules.may_show(kind)
-        return any(rules.is_visible_cached(kind, name) for name in self.pins.approved_names(source, kind))
+            return rules.may_show(kind, caller)
+        refs = (EntryRef(source, kind, name) for name in self.pins.approved_names(source, kind))
+        return any(rules.is_visible_cached(kind, ref.name, self.counting_claims(ref), caller) for ref in refs)
 
-    def is_visible_cached(self, ref: EntryRef) -> bool:
+    def is_visible_cached(self, ref: EntryRef, caller: str) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""
         server = ref.source.server
-        known = self._may_be_known(ref, listing=True) and self.may_launch(server)
-        return known and self._is_usable(server, self.status(ref))
+        known = self._may_be_known(ref, self.counting_claims(ref), caller, listing=True)
+        return known and self.may_launch(server) and self._is_usable(server, self.status(ref))
 
-    def is_known(self, ref: EntryRef) -> bool:
-        """Whether clients may know that the entry exists, which includes entries that were approved before and are held
-        now."""
-        known = self._may_be_known(ref)
+    def is_known(self, ref: EntryRef, caller: str) -> bool:
+        """Whether the caller may know that the entry exists, which includes entries that were approved before and are
+        held now."""
+        known = self._may_be_known(ref, self.counting_claims(ref), caller)
         status = self._requested_status(ref)
         is_open = self._is_usable(ref.server, status)
         return known and (status is PinStatus.CHANGED or is_open)
 
-    def _may_be_known(self, ref: EntryRef, *, listing: bool = False) -> bool:
+    def _may_be_known(self, ref: EntryRef, claims: ToolClaims | None, caller: str, *, listing: bool = False) -> bool:
         server, kind, name = ref.source.server, ref.kind, ref.name
         rules = self._policies.rules_of(server)
         if rules is None:
             return False
         if kind in _WITH_URIS and name[: len(PAGE)].lower() == PAGE and not self._policies.shows_apps(server):
             return False
-        return rules.is_visible_cached(kind, name) if listing else rules.is_visible(kind, name)
+        if listing:
+            return rules.is_visible_cached(kind, name, claims, caller)
+        return rules.is_visible(kind, name, claims, caller)
 
-    def check_usable(self, ref: EntryRef, *, exists: bool) -> bool:
-        """Whether clients may know that the entry exists.
+    def check_usable(self, ref: EntryRef, caller: str, *, exists: bool) -> bool:
+        """Whether the caller may know that the entry exists.
 
         Raises:
-            StaleApproval: they may, but its definition is held.
+            StaleApproval: it may, but its definition is held.
         """
         server = ref.server
         # All checks run in any case: the response time must not tell a denied entry from a missing one.
-        known = self._may_be_known(ref)
+        known = self._may_be_known(ref, self.counting_claims(ref), caller)
         status = self._requested_status(ref)
         is_open = self._is_usable(ref.server, status)
         launches = self.may_launch(server)
@@ -412,12 +435,13 @@ class Definitions:
             )
             raise StaleApproval(server, text)
         if not launches:
-            raise StaleApproval(server, launch_held_message(server))
+            raise StaleApproval(server, launch_held_message(server, self._policies.is_confined(server)))
         return is_open
 
-    def why_hidden(self, ref: EntryRef, *, exists: bool) -> Reason:
-        """The reason why a request for this entry is refused. All checks run in any case, as in `check_usable`."""
-        known = self._may_be_known(ref)
+    def why_hidden(self, ref: EntryRef, caller: str, *, exists: bool) -> Reason:
+        """The reason why a request of the caller for this entry is refused. All checks run in any case, as in
+        `check_usable`."""
+        known = self._may_be_known(ref, self.counting_claims(ref), caller)
         status = self._requested_status(ref)
         is_open = self._is_usable(ref.server, status)
         launches = self.may_launch(ref.server)
@@ -434,14 +458,47 @@ class Definitions:
             return None
         return self._policies.sanitize_text(source.server, text)
 
-    def claims(self, ref: EntryRef) -> tuple[str, ...]:
-        return self._claims.get(ref.source, {}).get(ref.name, ()) if ref.kind is Kind.TOOL else ()
+    def claims(self, ref: EntryRef) -> ToolClaims:
+        """The claims of a tool about itself, as it is offered, whether they count or not."""
+        return self._claims.get(ref.source, {}).get(ref.name, NO_CLAIMS) if ref.kind is Kind.TOOL else NO_CLAIMS
+
+    def counting_claims(self, ref: EntryRef) -> ToolClaims | None:
+        """The claims of a tool that count in rules: those of a definition that a person approved, or of a trusted
+        server. None if none count, or no rule wants any."""
+        return self.vouched_claims(ref) if ref.source.server in self._policies.wanting_claims else None
+
+    def vouched_claims(self, ref: EntryRef) -> ToolClaims | None:
+        """`counting_claims`, whether a rule wants any or not."""
+        if ref.kind is not _TOOL or not self.pins.is_vouched(ref):
+            return None
+        if ref.source in self._claims:
+            return self.claims(ref)
+        # The server has not listed its tools in this process: what is approved is what it offered last.
+        return claims_in(self.pins.approved_definition(ref) or b"")
+
+    def evaluate(self, ref: EntryRef, arguments: object, caller: str, through: str = "") -> RuleDecision:
+        """The decision of the rules on a request for the entry; `arguments` and `caller` as in `Rules.evaluate`.
+        `through`: see `Exchange.through`."""
+        return self.judge(ref, caller, through).decide(arguments)
+
+    def judge(self, ref: EntryRef, caller: str, through: str = "") -> Judge:
+        """The judge of calls of the entry; `caller` and `through` as in `evaluate`."""
+        rules = self._policies.rules(ref.server)
+        plain, paths = rules.entry(ref.kind, ref.name, self.counting_claims(ref), caller)
+        decide = plain
+        if through:
+            vouched = self.vouched_claims(ref)
+
+            def decide(arguments: object) -> RuleDecision:
+                return rules.narrow(plain(arguments), through, vouched)
+
+        return Judge(decide, paths, self.offered_definition(ref) or b"")
 
 
-def launch_held_message(server: str) -> str:
-    """The message for a server that is not started because its program changed."""
+def launch_held_message(server: str, confined: bool) -> str:
+    """The message for a server that is not started because its program changed, or a file beside a confined one."""
     return (
-        f"the command of {server} resolves to another program than the approved one, so it is not started. "
+        f"the command of {server} {not_as_approved(confined)}, so it is not started. "
         f"A person can approve it on the console (`colonnade console`) or with `colonnade definitions`."
     )
 
@@ -500,12 +557,3 @@ def _identities(uri: str) -> set[str]:
     except TooManyVariants:
         return {uri}
     return {each.text for each in variants if not each.cut_at or each.text.startswith("file:")}
-
-
-def _claims(definition: bytes) -> tuple[str, ...]:
-    """A tool's claims about itself in `annotations`, one line each."""
-    try:
-        found = members(members(definition)["annotations"])
-    except (KeyError, ValueError):
-        return ()
-    return tuple(f"{name}: {bytes(each).decode()}"[:200] for name, each in found.items())

@@ -10,14 +10,17 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import Match, SequenceMatcher
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import rfc8785
 
-from config import HttpServer, ServerSpec
+from config import HttpServer, ServerSpec, StdioServer
 from host.jsonrpc.numbers import is_exact, read_float
+from host.relay_start import resolve_program
 from host.sanitize import visible
 from host.wire.process import child_environment
 
@@ -26,6 +29,9 @@ Diff = list[tuple[str, str]]
 
 Pieces = list[tuple[str, list[str]]]
 """A difference whose words are not joined yet."""
+
+Stretches = list[tuple[list[str], list[str]]]
+"""The words of two texts that stand in the place of each other."""
 
 ELLIPSIS = "⋯"
 """Replaces, on a line of its own, an unchanged stretch that was left out."""
@@ -99,10 +105,10 @@ def _marks(raw: bytes) -> int:
 
 def _parse(raw: bytes) -> Any:
     """The parsed value. Raises ValueError if parsers may disagree about the text."""
-    return json.loads(raw.decode(), object_pairs_hook=_each_once, parse_float=_exactly, parse_constant=_no_constant)
+    return json.loads(raw.decode(), object_pairs_hook=each_once, parse_float=_exactly, parse_constant=_no_constant)
 
 
-def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Raises ValueError for duplicate names, of which some parsers take the first and some the last."""
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -142,13 +148,22 @@ def _inner(value: dict[str, object] | list[object]) -> Sequence[object]:
 class Launch:
     """Launch identity of a server: the program to start, or the URL to connect to.
 
-    `declared` is a digest of the owner's configuration: command, arguments, names of variables and directory, or the
-    URL. `program` is the real path of the file that the command resolves to; None for a URL, and if there is no such
-    file.
+    `declared` is a digest of the owner's configuration: command, arguments, names of variables, directory (the words
+    `${client:folder}` as they are) and sandbox, or the URL. `program` is the real path of the file that the command
+    resolves to; None for a URL, and if there is no such file. `sandbox`: what a confined program is given, in words,
+    with the files that its command names.
     """
 
     declared: str
     program: str | None = None
+    sandbox: str = ""
+
+
+def not_as_approved(confined: bool) -> str:
+    """Why a server is held, about its command. The launch of a confined program changes with each of its files."""
+    if confined:
+        return "starts with other files than the approved ones"
+    return "resolves to another program than the approved one"
 
 
 def launch_of(spec: ServerSpec) -> Launch:
@@ -156,28 +171,38 @@ def launch_of(spec: ServerSpec) -> Launch:
     if isinstance(spec, HttpServer):
         return Launch(_declared(["url", spec.url.reveal()]))
     words = [word.reveal() for word in spec.command]
-    env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     declared = spec.declared or _declared(["command", words, sorted(spec.env), str(spec.cwd)])
-    return Launch(declared, _resolved(words[0], env, str(spec.cwd)))
+    if spec.sandbox is None:
+        return Launch(declared, program_of(spec))
+    return Launch(_declared([declared, repr(spec.sandbox)]), program_of(spec), _sandbox(spec))
+
+
+def program_of(spec: StdioServer) -> str | None:
+    """The program of a launch alone, which takes a part of the time for a confined one."""
+    env, cwd = _environment(spec), str(spec.cwd)
+    if spec.takes_client_folder:  # it is one launch for all folders: none of them decides which program it is
+        env, cwd = {**env, "PATH": absolute_search_path(env)}, "/"
+    return resolve_program(spec.command[0].reveal(), env, cwd)
+
+
+def _environment(spec: StdioServer) -> dict[str, str]:
+    return child_environment({name: value.reveal() for name, value in spec.env.items()})
+
+
+def _sandbox(spec: StdioServer) -> str:
+    from host.sandbox.plan import needed
+
+    return "; ".join([spec.describe_sandbox(), *(f"starts with {path}" for path in needed(spec, _environment(spec)))])
+
+
+def absolute_search_path(env: dict[str, str]) -> str:
+    """The PATH of an environment without folders that are relative, and so depend on where a program is started."""
+    return os.pathsep.join(filter(os.path.isabs, os.get_exec_path(env))) or os.defpath
 
 
 def _declared(parts: list[object]) -> str:
     # Text from the environment may not be valid UTF-8; such bytes are escaped.
     return f"sha256:{hashlib.sha256(json.dumps(parts).encode('ascii')).hexdigest()}"
-
-
-def _resolved(command: str, env: dict[str, str], cwd: str) -> str | None:
-    """The path as `subprocess.Popen` in the keeper finds it: a name without a slash in the child's PATH, a relative
-    path from the child's directory; files that cannot be executed are skipped."""
-    folders = [""] if os.path.dirname(command) else os.get_exec_path(env)
-    for folder in folders:
-        path = os.path.join(cwd, folder, command)
-        try:
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                return os.path.realpath(path)
-        except ValueError:  # the path contains a NUL: the keeper cannot start it either
-            return None
-    return None
 
 
 # For people
@@ -186,14 +211,14 @@ def _resolved(command: str, env: dict[str, str], cwd: str) -> str | None:
 def pretty(raw: bytes) -> str:
     """JSON text laid out for people: one member a line, sorted by name, invisible characters made visible. Text that is
     not JSON is shown as it is."""
-    return _shown(_laid_out(raw))
+    return visible_lines(_laid_out(raw))
 
 
 def difference(before: bytes | None, after: bytes) -> Diff:
     """Difference of two definitions, word by word, laid out as by `pretty`.
 
     Unchanged stretches are cut to the neighbourhood of a change, with ELLIPSIS for the rest; changed text is never cut.
-    If too much differs, whole lines are compared; if even these are too many, everything is shown as removed and added.
+    Where too much differs, whole lines are shown; if even these are too many, everything is shown as removed and added.
     """
     if before is None:
         return [("added", pretty(after))]
@@ -206,7 +231,8 @@ def difference(before: bytes | None, after: bytes) -> Diff:
     pieces = _joined([("same", [old[:head]]), *middle, ("same", [old[len(old) - tail :]])])
     last = len(pieces) - 1
     return [
-        (op, _shown(_cut(text, at == 0, at == last) if op == "same" else text)) for at, (op, text) in enumerate(pieces)
+        (op, visible_lines(_cut(text, at == 0, at == last) if op == "same" else text))
+        for at, (op, text) in enumerate(pieces)
     ]
 
 
@@ -223,61 +249,77 @@ def _common(old: str, new: str, most: int) -> int:
 
 
 def _middle(old: str, new: str) -> Pieces:
-    """The difference of two texts, as fine as the time limit permits."""
-    if len(old) + len(new) <= _MOST_WORDS:
-        edits = _edits(_WORD.findall(old), _WORD.findall(new))
-        if edits is not None and len(_joined(edits)) <= _MOST_PIECES:
-            return edits
-    edits = _edits(old.splitlines(keepends=True), new.splitlines(keepends=True))
-    if edits is not None and len(_joined(edits)) <= _MOST_PIECES:
-        return edits
-    return [("removed", [old]), ("added", [new])]
+    """The difference of two texts: line by line, and word by word where lines differ, as fine as the limits permit."""
+    lines = find_stretches(old.splitlines(keepends=True), new.splitlines(keepends=True))
+    words: Stretches = []
+    for before, after in lines:
+        removed, added = "".join(before), "".join(after)
+        if before == after or (size := len(removed) + len(added)) > _MOST_WORDS:
+            words.append((before, after))
+        else:
+            effort = _EFFORT * size // (len(old) + len(new))
+            words += find_stretches(_WORD.findall(removed), _WORD.findall(added), effort)
+    found = (pieces_of(each) for each in (words, lines))
+    return next((pieces for pieces in found if len(pieces) <= _MOST_PIECES), [("removed", [old]), ("added", [new])])
 
 
-def _shown(text: str) -> str:
+def visible_lines(text: str, kept: str = "\n") -> str:
     """`visible` for long texts: one pass over the characters, keeping the line feeds of the layout."""
-    table = {ord(char): shown for char in set(text) if char != "\n" and (shown := visible(char)) != char}
+    table = {ord(char): shown for char in set(text) if char not in kept and (shown := visible(char)) != char}
     return text.translate(table) if table else text
 
 
-class _Number(NamedTuple):
-    """A number in its original spelling."""
+class Verbatim(NamedTuple):
+    """A piece that stands in the layout as it is: a number in its original spelling."""
 
     text: str
 
 
-class _Object(NamedTuple):
+class Members(NamedTuple):
     """An object with all its members, including duplicates."""
 
     pairs: list[tuple[str, object]]
 
+    def in_order(self) -> list[tuple[str, object]]:
+        """The members in the order in which they are laid out."""
+        return sorted(self.pairs, key=lambda pair: pair[0])
+
+
+def parse_for_layout(raw: bytes) -> object:
+    """JSON text as `lay_out` takes it. Raises ValueError or RecursionError if it cannot be laid out."""
+    if _marks(raw) > _MOST_LAID_OUT:
+        raise ValueError("too long to be laid out")
+    return json.loads(
+        raw.decode(), object_pairs_hook=Members, parse_int=Verbatim, parse_float=Verbatim, parse_constant=Verbatim
+    )
+
+
+def lay_out(value: object) -> str:
+    """JSON text with one member a line, sorted by name. Control characters are escaped in all strings."""
+    parts: list[str] = []
+    _lay_out(value, "\n", parts)
+    return "".join(parts)
+
 
 def _laid_out(raw: bytes) -> str:
     try:
-        if _marks(raw) > _MOST_LAID_OUT:
-            raise ValueError("too long to be laid out")
-        value = json.loads(
-            raw.decode(), object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number
-        )
-        parts: list[str] = []
-        _lay_out(value, "\n", parts)
+        return lay_out(parse_for_layout(raw))
     except (ValueError, RecursionError):
         return raw.decode(errors="backslashreplace")
-    return "".join(parts)
 
 
 def _lay_out(value: object, line: str, parts: list[str]) -> None:
     """Append the layout of a value to `parts`. `line`: a line feed and the indent of the current line."""
     inner = f"{line}  " if len(line) <= 2 * _DEEPEST_INDENT else line
-    if isinstance(value, _Number):
+    if isinstance(value, Verbatim):
         parts.append(value.text)
-    elif isinstance(value, _Object) and value.pairs:
+    elif isinstance(value, Members) and value.pairs:
         parts.append("{")
-        for at, (name, each) in enumerate(sorted(value.pairs, key=lambda pair: pair[0])):
+        for at, (name, each) in enumerate(value.in_order()):
             parts.append(f"{',' if at else ''}{inner}{_string(name)}: ")
             _lay_out(each, inner, parts)
         parts.append(line + "}")
-    elif isinstance(value, _Object):
+    elif isinstance(value, Members):
         parts.append("{}")
     elif isinstance(value, list) and value:
         parts.append("[")
@@ -306,50 +348,43 @@ def _joined(pieces: Pieces) -> Diff:
     return [(op, "".join(words)) for op, words in found]
 
 
-def _edits(old: list[str], new: list[str]) -> Pieces | None:
-    """The shortest list of removed and added words (E. Myers, "An O(ND) Difference Algorithm and Its Variations",
-    1986), each as (op, words); None if it takes more than _EFFORT steps.
-
-    Not difflib, whose time for repetitive texts grows with the cube of their length.
-    """
-    if not old or not new:
-        return [("removed", old), ("added", new)]
-    reach = {1: 0}  # the furthest position in `old` on each diagonal
-    rounds: list[dict[int, int]] = []
-    steps = 0
-    for edits in range(len(old) + len(new) + 1):
-        steps += edits + len(reach)
-        if steps > _EFFORT:
-            return None
-        rounds.append(dict(reach))
-        for diagonal in range(-edits, edits + 1, 2):
-            down = diagonal == -edits or (diagonal != edits and reach[diagonal - 1] < reach[diagonal + 1])
-            x = reach[diagonal + 1] if down else reach[diagonal - 1] + 1
-            start = x
-            while x < len(old) and x - diagonal < len(new) and old[x] == new[x - diagonal]:
-                x += 1
-            steps += x - start
-            reach[diagonal] = x
-            if x >= len(old) and x - diagonal >= len(new):
-                return _walked_back(old, new, rounds)
-    raise AssertionError("as many edits as words are always enough")
+class _TooMuch(Exception):
+    """A comparison takes too long."""
 
 
-def _walked_back(old: list[str], new: list[str], rounds: list[dict[int, int]]) -> Pieces:
-    x, y = len(old), len(new)
+class _Matcher(SequenceMatcher[str]):
+    """Raises _TooMuch before it takes more than `effort` steps: the time of a comparison of repetitive texts grows with
+    the cube of their length."""
+
+    def __init__(self, old: list[str], new: list[str], effort: int) -> None:
+        super().__init__(None, old, new)
+        places: Mapping[str, Sequence[int]] = self.b2j  # type: ignore[attr-defined]  # typeshed lacks it
+        self._steps = list(accumulate((1 + len(places.get(each, ())) for each in old), initial=0))
+        self._left = effort
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        self._left -= self._steps[-1 if ahi is None else ahi] - self._steps[alo]
+        if self._left < 0:
+            raise _TooMuch
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def find_stretches(old: list[str], new: list[str], effort: int = _EFFORT) -> Stretches:
+    """The stretches of two lists of words or lines that are equal, and those that differ, in turns; a single one if
+    finding them takes more than `effort` steps."""
+    try:
+        codes = _Matcher(old, new, effort).get_opcodes()
+    except _TooMuch:
+        return [(old, new)]
+    return [(old[begin:end], new[new_begin:new_end]) for _, begin, end, new_begin, new_end in codes]
+
+
+def pieces_of(stretches: Stretches) -> Pieces:
+    """Stretches as pieces of a difference: what was removed before what was added."""
     found: Pieces = []
-    for edits in range(len(rounds) - 1, 0, -1):
-        reach, diagonal = rounds[edits], x - y
-        down = diagonal == -edits or (diagonal != edits and reach[diagonal - 1] < reach[diagonal + 1])
-        before = diagonal + 1 if down else diagonal - 1
-        from_x = reach[before]
-        from_y = from_x - before
-        at = from_x if down else from_x + 1
-        found.append(("same", old[at:x]))
-        found.append(("added", new[from_y : from_y + 1]) if down else ("removed", old[from_x : from_x + 1]))
-        x, y = from_x, from_y
-    found.append(("same", old[:x]))
-    return found[::-1]
+    for before, after in stretches:
+        found += [("same", before)] if before == after else [("removed", before), ("added", after)]
+    return [(op, words) for op, words in found if words]
 
 
 def _cut(text: str, first: bool, last: bool) -> str:

@@ -4,45 +4,45 @@
     CallPermit.dispatch  at the moment of sending: the same checks again, without waiting; writes the decision.
     CallPermit.accept    for the result: size limit; writes the outcome.
 
-`Gate.passage` is a context manager around these three. The parts of the gate do not know it: `policies` (the configured
+The permit is a context manager around the last two. The parts of the gate do not know it: `policies` (the configured
 rules and limits), `definitions` (offered and approved), `authorizer` (grants and confirmations), `server_requests`
 (requests of servers to clients).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import final
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from config import ServerSpec, Trust, Verdict
+from config import CallerSpec, ServerSpec, Trust, Verdict
 from host.errors import Forbidden, InvalidParams, ProtocolViolation
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
+from host.journal import excerpt
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, may_have_more_tokens
 from host.jsonrpc.twins import describe_twin
-from host.policy.argument_names import find_twin, hide_parsed
 from host.policy.authorizer import Authorizer, digest_of
-from host.policy.conditions import LongArguments, decode_arguments
 from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, stale_approval
 from host.policy.decision_log import AuditRecord, DecisionLog, RequestRecord
 from host.policy.definitions import Definitions
 from host.policy.grants import AccessRequest, Grant, Scope
-from host.policy.limits import Meter, Usage
+from host.policy.judge import Judge
+from host.policy.limits import Meter
 from host.policy.permits import ISSUER, Permit
 from host.policy.pins import Pins
 from host.policy.policies import Policies
-from host.policy.rules import RuleDecision
+from host.policy.rules import NOT_READ_ONLY, RuleDecision
 from host.policy.server_requests import ServerRequests
 from host.protocol.known_params import other_members
 from host.protocol.links import without_pages
-from host.protocol.methods import TARGETED, TOOLS_CALL
+from host.protocol.methods import RESOURCE, TARGETED, TOOLS_CALL
+from host.protocol.search_tools import CALL_TOOL
 from host.sanitize import visible
-from host.source import EntryRef
+from host.source import SHARED, EntryRef
 from host.subject import Subject
 from host.worker import run_in_worker
 
@@ -51,10 +51,6 @@ _TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for spee
 
 AMBIGUOUS_ARGUMENTS = RuleDecision(_DENY, "arguments that some readers take for others", True)
 """Decision on arguments that mean another thing to some readers than to the rules and the person."""
-
-
-class NotVisible(Exception):
-    """The entry does not exist, or the caller may not know that it exists. Both get the same response."""
 
 
 class ConfirmationRequired(Forbidden):
@@ -82,16 +78,39 @@ class _EntryPermit(Permit, frozen=True, eq=False):
 
 @final
 class CallPermit(_EntryPermit, frozen=True, eq=False):
-    """Proof that this exchange may reach this entry, and the gate's part of the call."""
+    """Proof that this exchange may reach this entry, and the gate's part of the call. As a context manager around the
+    call it takes a slot of the server (`Meter.begin_call`), and writes the outcome at the end at the latest."""
 
     _meter: Meter
     _record: RequestRecord
 
+    async def __aenter__(self) -> CallPermit:
+        try:
+            await self._meter.begin_call()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    async def __aexit__(self, _: object, problem: BaseException | None, __: object) -> None:
+        self._meter.end_call()
+        try:
+            if problem is not None:
+                self.fail(problem)
+        finally:
+            self.release()
+
     @property
     def depends_on_definition(self) -> bool:
-        """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
-        call. It may begin to: a reload may lower the trust in the server before the call is sent."""
-        return self.admission.access is not None or self._gate.policies.trust(self.ref.server) is not _TRUSTED
+        """Whether the permit holds for one definition of its entry only: the entry is pinned, a rule or a search tool
+        wants claims, or a person confirmed the call. It may begin to: a reload may lower the trust in the server before
+        the call is sent."""
+        if self.admission.access is not None or self._gate.policies.trust(self.ref.server) is not _TRUSTED:
+            return True
+        if self.exchange.through:
+            return True
+        rules = self._gate.policies.rules_of(self.ref.server)
+        return rules is not None and rules.reads_claims(self.ref.kind)
 
     def dispatch(self) -> None:
         """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
@@ -112,7 +131,11 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
 
     def _check_visible(self) -> None:
         policies, definitions = self._gate.policies, self._gate.definitions
-        if self.admission.epoch != policies.epoch and not definitions.is_visible(self.ref):
+        if self.admission.epoch == policies.epoch:
+            return
+        caller = self.exchange.caller
+        is_visible = definitions.is_visible(self.ref, self._gate.caller_name(caller))
+        if not (is_visible and policies.views.offers(caller.endpoint, self.ref)):
             raise stale_approval(self.ref.item)
 
     def accept(self, answer: Answered) -> Raw:
@@ -124,7 +147,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
         """
         self._record.end(size=len(answer.result))
         self._meter.check_result_size(len(answer.result))
-        server, row = self.ref.server, TARGETED.get(self.exchange.request.method)
+        server, row = self.ref.source.server, TARGETED.get(self.exchange.request.method)
         if row is None or self._gate.policies.shows_apps(server):
             return answer.result
         try:
@@ -134,8 +157,13 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
 
     def renew_for_retry(self, answer: InputRequired) -> InputRequired:
         """Renew the grant of a call whose server needs input: the caller will repeat the request, and it is the same
-        call that a person confirmed. Each such response renews it once, MAX_RENEWALS times in all."""
+        call that a person confirmed. Each such response renews it once, MAX_RENEWALS times in all.
+
+        Raises:
+            TooLarge: what it has besides its requests is longer than a result of the server may be.
+        """
         self._record.end()
+        self._meter.check_result_size(sum(len(each) for each in answer.unknown.values()))
         grant, access = self.admission.grant, self.admission.access
         if grant is not None and access is not None:
             self._gate.authorizer.renew(access, grant, retry=True)
@@ -157,10 +185,6 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
         if self.admission.grant is not None:
             self._gate.authorizer.grants.release(self.admission.grant)
 
-    def take_slot(self) -> Awaitable[Usage]:
-        """Take one of the server's slots for concurrent calls; see `Meter.begin_call`."""
-        return self._meter.begin_call()
-
 
 @final
 class WatchPermit(_EntryPermit, frozen=True, eq=False):
@@ -174,8 +198,8 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
             yield
 
     def holds(self) -> bool:
-        """Whether the caller may be notified now. The visibility of the resource (`Definitions.is_visible`) is the same
-        for all watchers, and the notifier checks it once."""
+        """Whether the caller may be notified now. What does not depend on the caller (`Definitions.is_visible_to_any`)
+        is the same for all watchers, and the notifier checks it once."""
         if self.admission.access is None and self.admission.epoch == self._gate.policies.epoch:
             return True
         try:
@@ -183,42 +207,19 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
         except ConfirmationRequired:
             return False
 
+    @property
+    def audience(self) -> tuple[str, str]:
+        """The view of the caller, and its name if rules name it: for equal ones, `shows` is equal."""
+        return self.exchange.caller.endpoint.view, self._gate.caller_name(self.exchange.caller)
 
-class Passage:
-    """Context manager around one call; see `Gate.passage`. A generator would cost several times as much."""
-
-    __slots__ = ("_confirm", "_exchange", "_exists", "_gate", "_permit", "_ref", "_usage")
-
-    def __init__(self, gate: Gate, exchange: Exchange, ref: EntryRef, exists: bool, confirm: bool) -> None:
-        self._gate = gate
-        self._exchange = exchange
-        self._ref = ref
-        self._exists = exists
-        self._confirm = confirm
-
-    async def __aenter__(self) -> CallPermit:
-        gate, exchange, ref = self._gate, self._exchange, self._ref
-        if self._confirm:
-            permit = await gate.admit(exchange, ref, exists=self._exists)
-        else:
-            permit = gate.admit_without_confirmation(exchange, ref, exists=self._exists)
-        if permit is None:
-            raise NotVisible
-        try:
-            self._usage = await permit.take_slot()
-        except BaseException:
-            permit.release()
-            raise
-        self._permit = permit
-        return permit
-
-    async def __aexit__(self, _: object, problem: BaseException | None, __: object) -> None:
-        self._usage.end()
-        try:
-            if problem is not None:
-                self._permit.fail(problem)
-        finally:
-            self._permit.release()
+    def shows(self, uri: str) -> bool:
+        """Whether the caller may know of this resource, of which the server says that it has changed."""
+        view, caller = self.audience
+        ref = structs.replace(self.ref, name=uri)
+        policies, server = self._gate.policies, ref.server
+        if not policies.views.view(view).offers(server, ref.kind, uri):
+            return False
+        return not policies.callers_of(server) or self._gate.definitions.is_visible(ref, caller)
 
 
 class Gate:
@@ -226,25 +227,31 @@ class Gate:
 
     Args:
         servers: by id; see `replace`.
+        callers: by name.
     """
 
     def __init__(
         self,
         servers: Mapping[str, ServerSpec],
+        callers: Mapping[str, CallerSpec],
         pins: Pins,
         confirmations: ConfirmationQueue,
         decision_log: DecisionLog,
     ) -> None:
         self.decision_log = decision_log
-        self.policies = Policies(servers)
+        self.policies = Policies(servers, callers)
         self.definitions = Definitions(self.policies, pins, decision_log)
         self.authorizer = Authorizer(self.policies, self.definitions, confirmations, decision_log)
         self.server_requests = ServerRequests(self.policies, self.definitions, self.authorizer, decision_log)
+        self._open: dict[tuple[EntryRef, str, str], Admission | Judge] = {}
+        """Judges of calls of open entries, by the name of their caller and the search tool that they came through, in
+        the state below; where admissions need nothing else, the admission of these calls instead."""
+        self._open_in = (0, 0)
 
-    def replace(self, servers: Mapping[str, ServerSpec]) -> None:
+    def replace(self, servers: Mapping[str, ServerSpec], callers: Mapping[str, CallerSpec]) -> None:
         """Put these configurations into effect, all at once. Confirmations and grants end whose rule is gone or
         different. Calls that were dispatched continue."""
-        others = self.policies.replace(servers)
+        others = self.policies.replace(servers, callers)
         self.definitions.pins.set_trust_levels({server: spec.trust for server, spec in servers.items()})
         self.authorizer.revoke_unruled()
         # Other causes of a different visibility (pins, launch, templates) report their changes themselves.
@@ -255,16 +262,10 @@ class Gate:
         if caller.session is not None:
             self.authorizer.end_session(caller.session)
 
-    def passage(self, exchange: Exchange, ref: EntryRef, *, exists: bool = True, confirm: bool = True) -> Passage:
-        """Context manager around one call: admits the request, takes a slot of the server, yields the permit, and
-        writes the outcome at the end at the latest. With `confirm` False, no person is asked.
-
-        Raises:
-            NotVisible: there is no such entry for this caller.
-            TooManyRequests: see `Meter.begin_call`.
-            ColonnadeError: as in `admit` and `admit_without_confirmation`.
-        """
-        return Passage(self, exchange, ref, exists, confirm)
+    def caller_name(self, caller: Caller) -> str:
+        """The name by which rules know the caller now; empty if none names it. A reload may have changed it since the
+        request came."""
+        return self.policies.caller_names.get(caller.identity, "")
 
     async def admit(self, exchange: Exchange, ref: EntryRef, *, exists: bool = True) -> CallPermit | None:
         """The permit to reach the entry; None if the response must be the one for a missing entry. Waits for a person
@@ -279,23 +280,31 @@ class Gate:
             StaleApproval: the entry was approved and is held since it changed; or it changed while a person was asked.
             InvalidParams: the arguments are judged, and some readers take one of their members for another one.
         """
-        if not self.definitions.check_usable(ref, exists=exists):
-            return None
-        server, kind = ref.server, ref.kind
-        raw_arguments = _raw_arguments(exchange)
-        rules, epoch = self.policies.rules(server), self.policies.epoch
-        judged = rules.reads_arguments(kind)
-        arguments = self.decode_for_rules(ref, raw_arguments) if judged else None
-        decision = rules.evaluate(kind, ref.name, arguments)
+        caller = self.policies.caller_names.get(exchange.caller.identity, "")  # as `caller_name`, for speed
+        state = self.policies.epoch, self.definitions.pins.changes  # the pins change a moment before the epoch
+        if state != self._open_in:
+            self._open_in = state
+            self._open.clear()
+        may_keep = exists and ref.kind is not RESOURCE  # clients make up URIs without end
+        key = ref, caller, exchange.through
+        judge = self._open.get(key) if may_keep else None
+        if isinstance(judge, Admission):
+            return self._call_permit(exchange, ref, judge)
+        if judge is None:
+            if not self.definitions.check_usable(ref, caller, exists=exists):
+                return None
+            judge = self.definitions.judge(ref, caller, exchange.through)
+            if may_keep:
+                self._open[key] = judge
+        server, epoch, raw_arguments = ref.server, self.policies.epoch, _raw_arguments(exchange)
+        arguments = judge.decode_judged(raw_arguments)
+        decision = judge.decide(arguments)
         if decision.verdict is _DENY:
             if not decision.conditional:
                 return None
             self.decision_log.record_denied(self._audit_record(exchange, ref, decision))
-            what = f"this call of the {kind} {visible(ref.name)[:200]} of {server}"
-            raise Forbidden(server, f"{what} is not allowed with these arguments")
-        search, is_heavy = None, False
-        if judged or decision.verdict is not _ALLOW:
-            search = self.search_for_twins(ref, raw_arguments, decision, arguments)
+            raise _forbidden(ref, decision)
+        search, is_heavy = judge.search_for_twins(raw_arguments, decision, arguments), False
         if search is not None:
             is_heavy = len(raw_arguments) > LIGHT_BYTES and may_have_more_tokens(raw_arguments, LIGHT_TOKENS)
             twin = await run_in_worker(search) if is_heavy else search()
@@ -303,18 +312,26 @@ class Gate:
                 self.decision_log.record_denied(self._audit_record(exchange, ref, AMBIGUOUS_ARGUMENTS))
                 raise InvalidParams(describe_twin(twin))
         if decision.verdict is _ALLOW:
-            return self._call_permit(exchange, ref, Admission(decision, epoch))
-        if not judged or is_heavy:  # the definition may have changed, or be gone, since a worker began to search
-            arguments = self.decode_for_rules(ref, raw_arguments)
+            admission = Admission(decision, epoch)
+            if may_keep and judge.paths is None:
+                self._open[key] = admission
+            return self._call_permit(exchange, ref, admission)
+        if judge.paths is None or is_heavy:
+            # The definition may have changed, or be gone with its server, since a worker began to search.
+            judge = structs.replace(judge, definition=self.definitions.offered_definition(ref) or b"")
+            arguments = judge.decode(raw_arguments)
         access = self._access_request(exchange, ref, raw_arguments, arguments, decision)
         context = ConfirmationContext(
             self.policies.title(server),
             self.policies.trust(server),
             bytes(raw_arguments),
-            self.definitions.claims(ref),
+            self.definitions.claims(ref).lines,
             self.definitions.offered_definition(ref) or b"",
             decision.conditional,
             _others(exchange),
+            exchange.caller.process,
+            excerpt(exchange.caller.says),
+            exchange.through,
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, ref, decision)
@@ -331,15 +348,15 @@ class Gate:
             ConfirmationRequired: the rules say ask, and no lasting grant fits.
             StaleApproval: the entry is held.
         """
-        if not self.definitions.check_usable(ref, exists=exists):
+        if not self.definitions.check_usable(ref, self.caller_name(exchange.caller), exists=exists):
             return None
         admission = self._admit_unasked(exchange, ref)
         return None if admission is None else self._call_permit(exchange, ref, admission)
 
-    def admit_watch(self, exchange: Exchange, ref: EntryRef) -> WatchPermit | None:
+    def admit_watch(self, exchange: Exchange, ref: EntryRef, *, exists: bool = True) -> WatchPermit | None:
         """The permit to be notified of changes of the resource; no person is asked. Raises as
         `admit_without_confirmation` does."""
-        if not self.definitions.check_usable(ref, exists=True):
+        if not self.definitions.check_usable(ref, self.caller_name(exchange.caller), exists=exists):
             return None
         admission = self._admit_unasked(exchange, ref)
         return None if admission is None else WatchPermit(ISSUER, self, exchange, ref, admission)
@@ -347,14 +364,15 @@ class Gate:
     def _admit_unasked(self, exchange: Exchange, ref: EntryRef) -> Admission | None:
         """The admission by rules and lasting grants alone; None if the rules deny the request."""
         server = ref.server
-        if not self.policies.has_server(server):
+        if not (self.policies.has_server(server) and self.policies.views.offers(exchange.caller.endpoint, ref)):
             return None
-        epoch, decision = self.policies.epoch, self._evaluate(ref, EMPTY_OBJECT)
+        epoch, judge = self.policies.epoch, self.definitions.judge(ref, self.caller_name(exchange.caller))
+        decision = judge.decide(judge.decode_judged(EMPTY_OBJECT))
         if decision.verdict is Verdict.DENY:
             return None
         if decision.verdict is Verdict.ALLOW:
             return Admission(decision, epoch)
-        arguments = self.decode_for_rules(ref, EMPTY_OBJECT)
+        arguments = judge.decode(EMPTY_OBJECT)
         access = self._access_request(exchange, ref, EMPTY_OBJECT, arguments, decision)
         grant = self.authorizer.grants.find(access)
         # A grant for one call is meant for a call, and is not spent here.
@@ -364,28 +382,31 @@ class Gate:
         return Admission(decision, epoch, access, grant)
 
     def _call_permit(self, exchange: Exchange, ref: EntryRef, admission: Admission) -> CallPermit:
-        server = ref.server
+        server = ref.source.server
         if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
             raise stale_approval(ref.item)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
         return CallPermit(ISSUER, self, exchange, ref, admission, meter, record)
 
-    def client_may_confirm(self, ref: EntryRef, caller: Caller) -> bool:
-        """Whether the caller itself may have to confirm a request for this entry."""
+    def client_may_confirm(self, ref: EntryRef, caller: Caller, through: str) -> bool:
+        """Whether the caller itself may have to confirm a request for this entry. `through`: see `Exchange`."""
         rules = self.policies.rules_of(ref.server)
         if rules is None or not self.authorizer.client_can_confirm(caller):
             return False
-        return rules.reads_arguments(ref.kind) or rules.evaluate(ref.kind, ref.name).verdict is Verdict.ASK
+        if rules.reads_arguments(ref.kind):
+            return True
+        return self.definitions.evaluate(ref, None, self.caller_name(caller), through).verdict is Verdict.ASK
 
-    def grant_for_anonymous(
-        self, ref: EntryRef, raw_arguments: Raw, arguments: object, decision: RuleDecision
+    def expected_grant(
+        self, ref: EntryRef, raw_arguments: Raw, arguments: object, decision: RuleDecision, caller: str
     ) -> Grant | None:
-        """The grant that a call of a client without a name would use, if the rules ask for confirmation. `arguments`:
-        decoded."""
+        """The grant that a call by the caller of this name in `callers` of the file, empty for one without, would use,
+        if the rules ask for confirmation. `arguments`: decoded."""
         if decision.verdict is not Verdict.ASK:
             return None
-        params = {"arguments": raw_arguments}
-        exchange = Exchange(Request(0, TOOLS_CALL.name), params, Caller("a client without a name", None), NoClient())
+        params, spec = {"arguments": raw_arguments}, self.policies.callers.get(caller)
+        client = Caller("an expected client", SHARED, None if spec is None else spec.token)
+        exchange = Exchange(Request(0, TOOLS_CALL.name), params, client, NoClient())
         return self.authorizer.grants.find(self._access_request(exchange, ref, raw_arguments, arguments, decision))
 
     def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
@@ -394,10 +415,15 @@ class Gate:
         if admission.epoch != self.policies.epoch:
             spec = self.policies.spec(ref.server)
             known = spec is not None and not spec.disabled
-            decision = self._evaluate(ref, _raw_arguments(exchange)) if known else None
-            if decision is None or decision.verdict is Verdict.DENY or not self.definitions.is_visible(ref):
+            caller = self.caller_name(exchange.caller)
+            known = known and self.policies.views.offers(exchange.caller.endpoint, ref)
+            if not (known and self.definitions.is_visible(ref, caller)):
                 raise stale_approval(ref.item)
-            search = self.search_for_twins(ref, _raw_arguments(exchange), decision)
+            judge, raw_arguments = self.definitions.judge(ref, caller, exchange.through), _raw_arguments(exchange)
+            decision = judge.decide(judge.decode_judged(raw_arguments))
+            if decision.verdict is Verdict.DENY:
+                raise stale_approval(ref.item)
+            search = judge.search_for_twins(raw_arguments, decision)
             if search is not None and search() is not None:  # a new rule judges the arguments
                 raise stale_approval(ref.item)
             if decision.verdict is Verdict.ALLOW:
@@ -408,51 +434,35 @@ class Gate:
             self.authorizer.spend(admission.access, admission.grant)
         return self._audit_record(exchange, ref, admission.decision, admission.grant)
 
-    def _evaluate(self, ref: EntryRef, raw_arguments: Raw) -> RuleDecision:
-        rules = self.policies.rules(ref.server)
-        judged = rules.reads_arguments(ref.kind)
-        return rules.evaluate(ref.kind, ref.name, self.decode_for_rules(ref, raw_arguments) if judged else None)
-
-    def decode_for_rules(self, ref: EntryRef, raw_arguments: Raw) -> object:
-        """The decoded arguments, as the server may read them by the entry's definition."""
-        definition = self.definitions.offered_definition(ref) or b""
-        return hide_parsed(decode_arguments(raw_arguments), definition)
-
-    def search_for_twins(
-        self, ref: EntryRef, raw_arguments: Raw, decision: RuleDecision, arguments: object = None
-    ) -> Callable[[], str | None] | None:
-        """A function that finds the first of the arguments that some readers take for another one; None if neither a
-        condition judges the arguments of the entry nor a person has to confirm them. `arguments`: decoded, if they
-        were."""
-        rules = self.policies.rules(ref.server)
-        judged = rules.reads_arguments(ref.kind)
-        if raw_arguments == EMPTY_OBJECT or not (judged or decision.verdict is Verdict.ASK):
-            return None
-        paths = rules.condition_paths(ref.kind, ref.name) if judged else None
-        if paths is None and decision.verdict is not Verdict.ASK:
-            return None
-        definition = self.definitions.offered_definition(ref) or b""
-        found = arguments.members if isinstance(arguments, LongArguments) else None
-        return partial(find_twin, raw_arguments, definition, paths or frozenset(), found)
-
     def _access_request(
         self, exchange: Exchange, ref: EntryRef, raw_arguments: Raw, arguments: object, decision: RuleDecision
     ) -> AccessRequest:
         digest = digest_of(raw_arguments, _others(exchange))
         retry = exchange.round is not None and exchange.round.server == ref.server
-        return AccessRequest(self._subject(exchange, ref, decision, digest), arguments, retry, ref)
+        subject = self._subject(exchange, ref, decision, digest)
+        return AccessRequest(subject, arguments, retry, ref, exchange.through)
 
     def _audit_record(
         self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, grant: Grant | None = None
     ) -> AuditRecord:
-        subject, method = self._subject(exchange, ref, decision), exchange.request.method
-        return AuditRecord(subject, method, exchange.caller.name, _raw_arguments(exchange), decision.verdict, grant)
+        subject, method, caller = self._subject(exchange, ref, decision), exchange.request.method, exchange.caller
+        arguments, verdict = _raw_arguments(exchange), decision.verdict
+        return AuditRecord(subject, method, caller.name, arguments, verdict, grant, caller.process, exchange.through)
 
     def _subject(self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, digest: str | None = None) -> Subject:
         """The subject of an exchange, by the definition and the launch of now."""
         caller, definitions = exchange.caller, self.definitions
-        fingerprint, launch = definitions.fingerprint(ref), definitions.pins.launch(ref.server)
+        fingerprint, launch = definitions.fingerprint(ref), definitions.pins.launch(ref.source.server)
         return Subject(ref.item, caller.identity, caller.session, fingerprint, launch, decision.rule, digest)
+
+
+def _forbidden(ref: EntryRef, decision: RuleDecision) -> Forbidden:
+    """The error for a call that is denied, of an entry that the caller may know."""
+    what = f"the {ref.kind} {visible(ref.name)[:200]} of {ref.server}"
+    if decision is NOT_READ_ONLY:
+        claim = f"{what} does not claim to only read in a definition that a person has approved"
+        return Forbidden(ref.server, f"{claim}; call it through {CALL_TOOL}")
+    return Forbidden(ref.server, f"this call of {what} is not allowed with these arguments")
 
 
 def _raw_arguments(exchange: Exchange) -> Raw:

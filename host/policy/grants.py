@@ -20,7 +20,6 @@ import msgspec
 
 from config import Condition
 from host.policy.conditions import conditions_hold
-from host.slices import Steps, run_inline
 from host.source import EntryRef
 from host.storage.store import StateError, Store, StoredGrant, Transaction
 from host.subject import Subject
@@ -44,13 +43,14 @@ class AccessRequest:
     """A call that grants are for, or a server request.
 
     `arguments`: decoded. `retry`: the call continues one that was sent before. `ref`: the entry by its source, whose
-    definition has the fingerprint; None for a server request.
+    definition has the fingerprint; None for a server request. `through`: see `Exchange.through`.
     """
 
     subject: Subject
     arguments: object
     retry: bool = False
     ref: EntryRef | None = None
+    through: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Grants:
         self._moved = False
         """Whether another process has granted or revoked something since the last call of `reread`."""
         self._unwritten: str | None = None
-        run_inline(self._read())
+        self._take(*store.load_grants())
         self._moved = False
 
     @property
@@ -127,25 +127,30 @@ class Grants:
             return "the database is locked by another process; no stored grant holds while it is"
         return self._unwritten
 
-    def add(self, grant: Grant) -> Steps[None]:
-        """Add a grant. It holds when the steps end, if both clocks agree.
+    async def add(self, grant: Grant) -> None:
+        """Add a grant. It holds when this returns, if both clocks agree. Waits only for one that is stored.
 
         Raises:
             ValueError: inconsistent scope: a grant for a session without session, for a time without end, or a lasting
                 one bound to a session.
             StateError: it cannot be stored, and does not hold.
         """
-        if (grant.scope is Scope.SESSION and grant.subject.session is None) or (
-            grant.scope is Scope.TIME and grant.expires is None
-        ):
+        if grant.scope not in _STORED:
+            self.keep(grant)
+            return
+        if grant.subject.session is not None:
+            raise ValueError(f"a grant for {grant.scope} is of no session")
+        if grant.scope is Scope.TIME and grant.expires is None:
             raise ValueError(f"a grant for {grant.scope} does not say for how long")
-        if grant.scope in _STORED:
-            if grant.subject.session is not None:
-                raise ValueError(f"a grant for {grant.scope} is of no session")
-            yield from self._store_changes(grant)
-            self._stored[grant.id] = grant
-        else:
-            self._own[grant.id] = grant
+        await self._store_changes(grant)
+        self._stored[grant.id] = grant
+        self._until[grant.id] = self._end_of(grant)
+
+    def keep(self, grant: Grant) -> None:
+        """`add` for a grant for one call or session, which is in memory only."""
+        if grant.scope is Scope.SESSION and grant.subject.session is None:
+            raise ValueError(f"a grant for {grant.scope} does not say for how long")
+        self._own[grant.id] = grant
         self._until[grant.id] = self._end_of(grant)
 
     def find(self, access: AccessRequest) -> Grant | None:
@@ -197,8 +202,8 @@ class Grants:
         """Remove an unused grant for one call or session."""
         self._own.pop(grant.id, None)
 
-    def revoke(self, id: str) -> Steps[bool]:
-        """Revoke a grant; False if there is none of that id. In this process it ends with the first step.
+    async def revoke(self, id: str) -> bool:
+        """Revoke a grant; False if there is none of that id. In this process it ends before this waits.
 
         Raises:
             StateError: it cannot be removed from the store: other processes, and this one after a restart, may still
@@ -208,11 +213,11 @@ class Grants:
         if self._own.pop(id, None) is not None:
             return True
         if id not in self._stored and not is_current:
-            yield from self._read()  # another process may just have stored it
+            await self._read()  # another process may just have stored it
         if id not in self._stored:
             return False
         self._drop([id])
-        yield from self.store_revocations()
+        await self.store_revocations()
         return True
 
     def end_session(self, session: Hashable) -> None:
@@ -228,16 +233,16 @@ class Grants:
         self._drop([grant.id for grant in void if grant.id in self._stored])
         return void
 
-    def store_revocations(self) -> Steps[None]:
+    async def store_revocations(self) -> None:
         """Remove the grants that were revoked here from the store.
 
         Raises:
             StateError: the store cannot be written; the call can be repeated.
         """
         if self._unstored:
-            yield from self._store_changes(None)
+            await self._store_changes(None)
 
-    def _store_changes(self, grant: Grant | None) -> Steps[None]:
+    async def _store_changes(self, grant: Grant | None) -> None:
         """Store this grant, and remove revoked and expired ones."""
         revoked, now = frozenset(self._unstored), self._wall()
 
@@ -247,7 +252,7 @@ class Grants:
                 transaction.put_grant(_stored(grant))
 
         try:
-            yield from self._store.write(change)
+            await self._store.write(change)
         except StateError as problem:
             if revoked:
                 self._unwritten = f"{problem}; grants that were taken back are still stored"
@@ -274,13 +279,13 @@ class Grants:
                 return False
         return self._store.is_current
 
-    def _read(self) -> Steps[None]:
+    async def _read(self) -> None:
         """Read the stored grants, waiting if another process has locked the store.
 
         Raises:
             StateError: the store cannot be read.
         """
-        yield from self._store.write(
+        await self._store.write(
             lambda transaction: transaction.grants(), lambda grants, revisions: self._take(grants, revisions.grants)
         )
 

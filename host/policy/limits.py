@@ -63,14 +63,14 @@ class Meter:
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Context manager around one call; see `begin_call`."""
-        used = await self.begin_call()
+        await self.begin_call()
         try:
             yield
         finally:
-            used.end()
+            self.end_call()
 
-    async def begin_call(self) -> Usage:
-        """Begin a call; the caller must `end` it. Waits in the order of arrival while the maximum of calls run; a
+    async def begin_call(self) -> None:
+        """Begin a call; `end_call` must follow. Waits in the order of arrival while the maximum of calls run; a
         waiting call that is cancelled leaves no trace.
 
         Raises:
@@ -86,7 +86,10 @@ class Meter:
             await self._wait_in_queue(used)
         else:
             used.begin()
-        return used
+
+    def end_call(self) -> None:
+        """End a call; the next waiting one begins. A meter that took this one over has the same counts."""
+        self._used.end()
 
     async def _wait_in_queue(self, used: Usage) -> None:
         if len(used.queue) >= MAX_QUEUE:

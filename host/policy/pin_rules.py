@@ -11,11 +11,12 @@ from enum import Enum
 import msgspec
 
 from config import Trust
+from host.jsonrpc.raw import members
 from host.jsonrpc.withheld import is_withheld_in
 from host.policy.fingerprint import Launch, fingerprint, is_long
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import Steps, in_worker
+from host.slices import in_worker, pause
 from host.source import Aspect, AspectRef, EntryRef, Source
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
 
@@ -36,6 +37,8 @@ BY_FIRST_SIGHT = "first sight"
 FIRST_SIGHT_FOR = 3600.0
 """Seconds after the first sight of a definition in one era, in which a different one of the other is first seen too."""
 BY_CONFIGURATION = "configuration"
+AUTOMATIC = (BY_TRUST, BY_FIRST_SIGHT, BY_CONFIGURATION)
+"""Approvals that no person gave."""
 
 Items = dict[str, StoredItem]
 """Stored items by name."""
@@ -102,7 +105,7 @@ def has_secret(kind: str, raw: bytes) -> bool:
     return is_withheld_in(raw) and kind != Aspect.INSTRUCTIONS
 
 
-def items_after(
+async def items_after(
     key: ListKey,
     offers: Mapping[str, Offer],
     lists: Mapping[ListKey, Items],
@@ -110,7 +113,7 @@ def items_after(
     wall: float,
     *,
     is_closed: bool,
-) -> Steps[dict[str, StoredItem | None]]:
+) -> dict[str, StoredItem | None]:
     """The items of a list to store after these offers; None for an item to remove.
 
     Args:
@@ -125,7 +128,7 @@ def items_after(
     unseen = StoredItem(closed=is_closed and trust is not Trust.TRUSTED)
     space: _Space | None = None
     for name, offer in offers.items():
-        yield None
+        await pause()
         item, known = before.get(name, unseen), [items[name] for items in others if name in items]
         if item.approved is not None and item.approved.fingerprint == offer.fingerprint:
             if item.offered is not None:
@@ -135,15 +138,15 @@ def items_after(
         if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
             continue
         if space is None:
-            space = yield from _space_left(lists)
+            space = await _space_left(lists)
         if name not in before and not space.admits(name, before, offers, changed):
             continue
-        text = space.keep(offer.raw)
-        if passes and text is not None:
+        kept = offer.raw if space.keeps(offer.raw) else None
+        if passes and kept is not None:
             by = _approved_as(known, offer) or _approver(kind, trust)
-            changed[name] = StoredItem(approved=ApprovedDefinition(offer.fingerprint, text, wall, by))
+            changed[name] = StoredItem(approved=ApprovedDefinition(offer.fingerprint, kept, wall, by))
         else:
-            changed[name] = msgspec.structs.replace(item, offered=OfferedDefinition(offer.fingerprint, text, wall))
+            changed[name] = msgspec.structs.replace(item, offered=OfferedDefinition(offer.fingerprint, kept, wall))
     return changed
 
 
@@ -158,7 +161,7 @@ def _passes(
     FIRST_SIGHT_FOR: a server could otherwise change a definition unseen by taking up another era.
     """
     if kind is Aspect.LAUNCH:
-        was, now = _launch(item), launch_in(offer.raw.decode())
+        was, now = _launch(item), launch_in(offer.raw)
         if was is not None and was.declared != now.declared:
             return True  # the owner edited the configuration
         if was is None or (item.approved is not None and was.program is None):
@@ -218,36 +221,33 @@ class _Space:
         self._bytes += len(name)
         return True
 
-    def keep(self, raw: bytes) -> str | None:
-        """The definition to keep; None if it is too long, or not text."""
-        if self._bytes + len(raw) > MOST_BYTES:
-            return None
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError:
-            return None
+    def keeps(self, raw: bytes) -> bool:
+        """Whether a definition is kept: not one that is too long, or not text."""
+        if self._bytes + len(raw) > MOST_BYTES or not _is_text(raw):
+            return False
         self._bytes += len(raw)
-        return text
+        return True
 
 
-def _space_left(lists: Mapping[ListKey, Items]) -> Steps[_Space]:
+async def _space_left(lists: Mapping[ListKey, Items]) -> _Space:
     count = size = 0
     for items in lists.values():
         for name, item in items.items():
-            yield None
+            await pause()
             count += 1
             size += _size(name, item)
     return _Space(count, size)
 
 
 def _size(name: str, item: StoredItem) -> int:
-    return len(name) + sum(len(each.definition or "") for each in (item.approved, item.offered) if each is not None)
+    return len(name) + sum(len(each.definition or b"") for each in (item.approved, item.offered) if each is not None)
 
 
-def _is_text(name: str) -> bool:
+def _is_text(text: str | bytes) -> bool:
+    """Whether it is Unicode, which a name may not be and bytes may not encode."""
     try:
-        name.encode()
-    except UnicodeEncodeError:
+        text.encode() if isinstance(text, str) else text.decode()
+    except UnicodeError:
         return False
     return True
 
@@ -270,17 +270,27 @@ def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, los
     return _APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
 
 
-def offers_of(
+def is_vouched(status: PinStatus, item: StoredItem | None, trust: Trust) -> bool:
+    """Whether a person approved an item of this status as it is offered, or fully trusts the server: then its claims
+    count."""
+    if status is not _APPROVED:
+        return False
+    if trust is _TRUSTED:
+        return True
+    return item is not None and item.approved is not None and item.approved.by not in AUTOMATIC
+
+
+async def offers_of(
     kind: PinnedKind, offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items
-) -> Steps[dict[str, Offer]]:
+) -> dict[str, Offer]:
     """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
     worker process."""
     found: dict[str, Offer] = {}
     for name, raw in offered.items():
-        yield None
+        await pause()
         offer = _known(kind, raw, before.get(name), items.get(name))
         if offer is None and is_long(raw):
-            offer = offer_of(kind, raw, (yield from in_worker(fingerprint, raw)))
+            offer = offer_of(kind, raw, (await in_worker(fingerprint, raw)))
         found[name] = offer or offer_of(kind, raw, fingerprint(raw))
     return found
 
@@ -290,7 +300,7 @@ def newest(kind: PinnedKind, offer: Offer, item: StoredItem | None) -> Offer:
     held = None if item is None else item.offered
     if held is None or held.fingerprint == offer.fingerprint:
         return offer
-    return offer_of(kind, as_bytes(held.definition) or offer.raw, held.fingerprint)
+    return offer_of(kind, held.definition or offer.raw, held.fingerprint)
 
 
 def _known(kind: PinnedKind, raw: bytes, before: Offer | None, item: StoredItem | None) -> Offer | None:
@@ -298,7 +308,7 @@ def _known(kind: PinnedKind, raw: bytes, before: Offer | None, item: StoredItem 
     if before is not None and before.raw == raw:
         return before
     for each in () if item is None else (item.approved, item.offered):
-        if each is not None and each.definition is not None and each.definition.encode() == raw:
+        if each is not None and each.definition == raw:
             return offer_of(kind, raw, each.fingerprint)
     return None
 
@@ -309,16 +319,27 @@ def _launch(item: StoredItem | None) -> Launch | None:
     return None if known is None or known.definition is None else launch_in(known.definition)
 
 
-def launch_in(definition: str) -> Launch:
+def launch_in(definition: bytes) -> Launch:
     members = json.loads(definition)
-    return Launch(members["declared"], members["program"])
+    return Launch(members["declared"], members["program"], members.get("sandbox", ""))
+
+
+_ERA_WORDS = {Era.SESSION: "with a session", Era.STATELESS: "without a session"}
 
 
 def definitions_by_era(definitions: Mapping[Source, bytes]) -> bytes:
     """The definitions of several sources in one JSON text, with words that people know for their eras."""
-    words = {Era.SESSION: b"with a session", Era.STATELESS: b"without a session"}
-    return b"{%b}" % b",".join(b'"%b":%b' % (words[source.era], raw) for source, raw in definitions.items())
+    found = (b'"%b":%b' % (_ERA_WORDS[source.era].encode(), raw) for source, raw in definitions.items())
+    return b"{%b}" % b",".join(found)
 
 
-def as_bytes(definition: str | None) -> bytes | None:
-    return None if definition is None else definition.encode()
+def definitions_in(text: bytes) -> list[bytes]:
+    """The definitions in a text of `definitions_by_era`; a definition alone, which always has other members, as it
+    is."""
+    try:
+        found = members(text)
+    except ValueError:
+        return [text]
+    if not found or not found.keys() <= set(_ERA_WORDS.values()):
+        return [text]
+    return [bytes(each) for each in found.values()]

@@ -10,7 +10,7 @@ pinned apart, so that a change of one holds only that one. People see and decide
 approve from one source is approved from the others too.
 
 This module decides and remembers, in a store that several hosts share. It has no user interface, and does not interpret
-definitions. Functions that may have to wait for the store are steps (`host.slices`).
+definitions.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+import trio
 
 from config import Trust
 from host.jsonrpc.withheld import Withheld
@@ -35,11 +36,11 @@ from host.policy.pin_rules import (
     Pinnable,
     PinnedKind,
     PinStatus,
-    as_bytes,
     column_of,
     columns_of,
     definitions_by_era,
     has_secret,
+    is_vouched,
     items_after,
     launch_in,
     list_in,
@@ -48,8 +49,9 @@ from host.policy.pin_rules import (
     offers_of,
     status_of,
 )
-from host.slices import Steps, run_inline
-from host.source import Source, launch_ref
+from host.policy.word_order import is_reordered
+from host.slices import pause
+from host.source import Aspect, Source, launch_ref
 from host.storage.store import (
     ApprovedDefinition,
     OfferedDefinition,
@@ -71,6 +73,9 @@ REPEATS_SECRET = (
     "change the secret"
 )
 
+MOST_COMPARED = 100
+"""Changed definitions of one reading whose order is compared; of the others it is not said that only that differs."""
+
 
 class StaleDecision(Exception):
     """The item to decide about is not offered any more, differs from the one shown, or cannot be approved. The text is
@@ -79,13 +84,14 @@ class StaleDecision(Exception):
 
 class Change(msgspec.Struct, frozen=True, gc=False):
     """A change to report. `status` is its result; `first`: the item was never seen before; `was`: fingerprint of the
-    former offer, None if there was none."""
+    former offer, None if there was none. `reordered`: it is held, and only its order differs from the approved one."""
 
     item: Item
     status: PinStatus
     first: bool
     fingerprint: str
     was: str | None
+    reordered: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,25 @@ class HeldItem:
     @property
     def problem(self) -> str:
         """The reason why it cannot be approved, in words; empty if it can."""
-        return f"it {REPEATS_SECRET}" if has_secret(self.item.kind, self.offered) else ""
+        return _problem(self.item, self.offered)
+
+
+@dataclass(frozen=True)
+class ListedItem:
+    """An item as it is offered now, or was last. `by`: who approved it, as in `Pinned`; empty if it is held."""
+
+    item: Item
+    status: PinStatus
+    fingerprint: str
+    offered: bytes
+    by: str
+    is_vouched: bool
+    """Whether a person approved it, or fully trusts its server: what it claims counts."""
+
+    @property
+    def problem(self) -> str:
+        """As of `HeldItem`."""
+        return _problem(self.item, self.offered)
 
 
 @dataclass(frozen=True)
@@ -122,18 +146,26 @@ _Stored = TypeVar("_Stored", ApprovedDefinition | None, OfferedDefinition | None
 _Servers = dict[str, dict[ListKey, Items]]
 _Changed = dict[ListKey, dict[str, StoredItem]]
 """Items to store, by list and name."""
+_Expected = dict[tuple[ListKey, str], StoredItem | None]
+"""Stored items by list and name."""
 _Decide = Callable[[Mapping[ListKey, Items]], _Changed]
 """Computes the items of a server, by list, as a person's decision leaves them. Raises StaleDecision."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A decision to store, and the items that it is based on."""
+    """Items to store, None for one to remove, and the stored items that they are based on.
 
-    server: str
-    changed: _Changed
-    expected: dict[tuple[ListKey, str], StoredItem | None]
-    """By list and name."""
+    Attributes:
+        is_current: whether what is stored is otherwise as it was, too.
+        closes: the approvals were lost, and this replaces them: of these servers, nothing unknown is approved without a
+            person.
+    """
+
+    changed: Mapping[ListKey, Mapping[str, StoredItem | None]]
+    expected: _Expected
+    is_current: Callable[[Transaction], bool] = lambda transaction: True
+    closes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +192,10 @@ class PreparedPins:
         """Status of an offered item after the commit."""
         return status_of(self.items.get(name), self.offers.get(name), self.trust, lost=self.lost is not None)
 
+    def is_vouched(self, name: str) -> bool:
+        """`Pins.is_vouched` after the commit."""
+        return is_vouched(self.status(name), self.items.get(name), self.trust)
+
 
 _UNTRUSTED = Trust.UNTRUSTED  # for speed; see RESOURCE in protocol/methods.py
 
@@ -168,8 +204,9 @@ class Pins:
     """The pins of the servers of one configuration.
 
     Args:
-        store: where they are kept. The constructor reads it.
+        store: where they are kept.
         trusts: trust level by server; a server without one is untrusted.
+        found: all definitions of the store; None to read them here, for which the thread waits.
         on_lost: called with the reason when the approvals turn out to be lost.
         wall: clock with Unix time.
     """
@@ -178,6 +215,7 @@ class Pins:
         self,
         store: Store,
         trusts: Mapping[str, Trust],
+        found: StoredDefinitions | None = None,
         *,
         on_lost: Callable[[str], object] = lambda why: None,
         wall: Callable[[], float] = time.time,
@@ -193,6 +231,8 @@ class Pins:
         self._closed_servers: frozenset[str] = frozenset()
         self._lost: str | None = None
         """The reason why nothing is approved; None if the approvals are known."""
+        self.changes = 0
+        """Number of changes of what statuses depend on: while it is the same, each status is."""
         self._revision = 0
         self._now: dict[ListKey, dict[str, Offer]] = {}
         self._remembered: set[ListKey] = set()
@@ -208,8 +248,9 @@ class Pins:
         """Rejections and revocations that hold in memory only."""
         self._unstored: str | None = None
         """The reason why they are not stored."""
-        run_inline(self._take(run_inline(store.read_definitions(0))))
-        self._moved.clear()
+        found = found or store.load_definitions()
+        self._accept(found)
+        self._set_lost(found.lost)
 
     @property
     def problem(self) -> str | None:
@@ -220,6 +261,7 @@ class Pins:
     def set_trust_levels(self, trusts: Mapping[str, Trust]) -> None:
         """Put these trust levels into effect. The next `observe` approves what they approve without a person."""
         self._trusts = dict(trusts)
+        self.changes += 1
         self._raws.clear()
 
     # Looking up
@@ -234,6 +276,23 @@ class Pins:
         item = self._servers.get(server, _NOTHING).get(key, _NOTHING).get(name)
         trust = self._trusts.get(server, _UNTRUSTED)
         return status_of(item, offer, trust, lost=self._lost is not None)
+
+    def is_vouched(self, ref: Pinnable) -> bool:
+        """Whether a person approved the item as it is offered, or fully trusts its server."""
+        item = self._item((ref.source, ref.kind), ref.name)
+        return is_vouched(self.status(ref), item, self._trust(ref.source.server))
+
+    def approver(self, ref: Pinnable) -> str:
+        """Who approved the item as it is offered, as in `Pinned`; empty if nobody did."""
+        item = self._item((ref.source, ref.kind), ref.name)
+        if item is None or item.approved is None or self.status(ref) is not PinStatus.APPROVED:
+            return ""
+        return item.approved.by
+
+    def approved_definition(self, ref: Pinnable) -> bytes | None:
+        """The approved definition as the server wrote it; None if there is none, or it was too long to keep."""
+        item = self._item((ref.source, ref.kind), ref.name)
+        return None if item is None or item.approved is None else item.approved.definition
 
     def fingerprint(self, ref: Pinnable) -> str | None:
         """Fingerprint of the present offer; None if the item is not offered."""
@@ -272,6 +331,33 @@ class Pins:
                 waiting = self._held_lists(Item(server, kind, name))
                 yield from map(_as_one, waiting) if waiting else (None,)
 
+    def iter_listed(self, server: str) -> Iterator[ListedItem | None]:
+        """The definitions that a server offers, one by one, with a None for each name: held items as `iter_held` has
+        them, and approved ones, once for each definition with which they are offered. A launch identity only if it is
+        held."""
+        for kind in KINDS:
+            for name in self.names(server, kind):
+                yield None
+                item = Item(server, kind, name)
+                held = [_as_one(each) for each in self._held_lists(item)]
+                yield from (
+                    ListedItem(item, each.status, each.fingerprint, each.offered, "", is_vouched=False) for each in held
+                )
+                if kind is not Aspect.LAUNCH:
+                    yield from {each.fingerprint: each for each in self._approved_items(item)}.values()
+
+    def _approved_items(self, item: Item) -> Iterator[ListedItem]:
+        for key in self._lists.get((item.server, item.kind), ()):
+            stored, now = self._item(key, item.name), self._now.get(key)
+            offer = self._offer(key, item.name, stored)
+            if offer is None or (now is not None and item.name not in now):
+                continue
+            trust = self._trust(item.server)
+            status = status_of(stored, offer, trust, lost=self._lost is not None)
+            if status is PinStatus.APPROVED:
+                by = "" if stored is None or stored.approved is None else stored.approved.by
+                yield ListedItem(item, status, offer.fingerprint, offer.raw, by, is_vouched(status, stored, trust))
+
     def _known_names(self, key: ListKey) -> Iterable[str]:
         return {**self._items(key), **self._now.get(key, {})}
 
@@ -294,7 +380,7 @@ class Pins:
             return None
         stored = stored or StoredItem()
         changed = standing is PinStatus.CHANGED and stored.approved is not None
-        approved = as_bytes(stored.approved.definition) if changed and stored.approved is not None else None
+        approved = stored.approved.definition if changed and stored.approved is not None else None
         since = self._wall() if stored.offered is None else stored.offered.since
         rejected = stored.rejected == offer.fingerprint
         return HeldItem(item, standing, offer.fingerprint, offer.raw, approved, since, rejected)
@@ -312,7 +398,7 @@ class Pins:
     def pinned(self) -> list[Pinned]:
         """All stored approvals, whether offered or not."""
         return [
-            Pinned(Item(server, kind, name), pin.fingerprint, as_bytes(pin.definition), pin.at, pin.by)
+            Pinned(Item(server, kind, name), pin.fingerprint, pin.definition, pin.at, pin.by)
             for server, lists in self._servers.items()
             for (_, kind), items in lists.items()
             for name, item in items.items()
@@ -321,18 +407,18 @@ class Pins:
 
     # What servers offer
 
-    def observe(
+    async def observe(
         self, source: Source, kind: PinnedKind, offered: Mapping[str, bytes], *, remembered: bool = False
-    ) -> Steps[list[Change]]:
+    ) -> list[Change]:
         """Prepare and commit a list: for short lists, and for launch identities."""
         while True:
-            changes = self.commit((yield from self.prepare(source, kind, offered, remembered=remembered)))
+            changes = self.commit(await self.prepare(source, kind, offered, remembered=remembered))
             if changes is not None:
                 return changes
 
-    def prepare(
+    async def prepare(
         self, source: Source, kind: PinnedKind, offered: Mapping[str, bytes], *, remembered: bool = False
-    ) -> Steps[PreparedPins]:
+    ) -> PreparedPins:
         """Compare all that a source offers of one kind, JSON text by name, with the approvals, and store what is new.
         No offer takes effect before `commit`.
 
@@ -344,7 +430,7 @@ class Pins:
                 is approved that was not approved before.
         """
         offered = dict(offered)
-        yield from self._refresh()
+        await self._refresh()
         key: ListKey = (source, kind)
         before = self._now.get(key)
         trust, lost = self._trust(source.server), self._lost
@@ -354,51 +440,52 @@ class Pins:
         seen = None if key in self._remembered else before
         if seen is None:
             known = self._first.setdefault(key, items)
-        offers = yield from offers_of(kind, offered, before or {}, items)
+        offers = await offers_of(kind, offered, before or {}, items)
         if remembered:
             offers = {name: newest(kind, offer, items.get(name)) for name, offer in offers.items()}
             return PreparedPins(key, offered, trust, before, offers, items, [], None, lost, remembered=True)
         problem = None
         if lost is None:
             try:
-                while not (yield from self._store_offers(key, offers)):
-                    yield from self._refresh()
+                await self._store_offers(key, offers)
             except StateError as error:
                 problem = f"{error}; new offers of servers are held back"
         items = self._items(key)
         adds = before is not None and not before.keys() >= offers.keys()
         reading = PreparedPins(key, offered, trust, before, offers, items, [], problem, lost, has_additions=adds)
+        compared = 0
         for name, offer in offers.items():
-            yield None
+            await pause()
             item, old = known.get(name), None if seen is None else seen.get(name)
             was = old.fingerprint if old is not None else None if item is None else item.last
             status = reading.status(name)
             former_status = status_of(item, old, trust, lost=lost is not None)
             if was != offer.fingerprint or former_status not in (status, PinStatus.UNKNOWN):
-                seen_as = Item(source.server, kind, name)
-                reading.changes.append(Change(seen_as, status, was is None, offer.fingerprint, was))
+                seen_as, pin = Item(source.server, kind, name), items[name].approved if name in items else None
+                reordered = False
+                if status is PinStatus.CHANGED and pin is not None and compared < MOST_COMPARED:
+                    compared += 1
+                    reordered = _is_reordered(kind, pin, offer.raw)
+                reading.changes.append(Change(seen_as, status, was is None, offer.fingerprint, was, reordered))
         return reading
 
-    def _store_offers(self, key: ListKey, offers: Mapping[str, Offer]) -> Steps[bool]:
-        """Store the offers that are not stored; False if another process has changed the kind."""
-        revision, server = self._revision, key[0].server
-        lists, is_closed = self._servers.get(server, {}), server in self._closed_servers
-        changed = yield from items_after(key, offers, lists, self._trust(server), self._wall(), is_closed=is_closed)
-        if not changed:
-            return True
+    async def _store_offers(self, key: ListKey, offers: Mapping[str, Offer]) -> None:
+        """Store the offers that are not stored.
 
-        def change(transaction: Transaction) -> bool:
-            if any(transaction.changed_since(revision, server, column) for column in columns_of(key)):
-                return False
-            transaction.put_items(server, column_of(key), changed)
-            return True
+        Raises:
+            StateError: they cannot be stored.
+        """
+        server = key[0].server
+        while True:
+            revision, lists, is_closed = self._revision, self._servers.get(server, {}), server in self._closed_servers
+            changed = await items_after(key, offers, lists, self._trust(server), self._wall(), is_closed=is_closed)
 
-        def on_commit(stored: bool, revisions: Revisions) -> None:
-            if stored:
-                self._put(key, changed)
-                self._follow(revisions)
+            def is_current(transaction: Transaction, since: int = revision) -> bool:
+                return not any(transaction.changed_since(since, server, column) for column in columns_of(key))
 
-        return (yield from self._db.write(change, on_commit))
+            if not changed or await self._store(_Plan({key: changed}, {}, is_current)):
+                return
+            await self._refresh()
 
     def commit(self, reading: PreparedPins) -> list[Change] | None:
         """Put a prepared list into effect and return its changes. None if a decision or another process changed the
@@ -408,6 +495,7 @@ class Pins:
         if not (self._items(key) is reading.items and same_ground and self._now.get(key) is reading.before):
             return None
         self._now[key] = reading.offers
+        self.changes += 1
         self._index(key)
         if reading.remembered:
             self._remembered.add(key)
@@ -425,48 +513,50 @@ class Pins:
             self._raws.pop(key, None)
         return reading.changes
 
-    def observe_launch(self, server: str, launch: Launch) -> Steps[list[Change]]:
+    async def observe_launch(self, server: str, launch: Launch) -> list[Change]:
         """Record the launch identity from which a server would be started.
 
         The owner's configuration counts as approved, and so does the first program that its command resolves to.
         Another program for the same configuration is a change. While the command resolves to no file, nothing changes,
         and the server cannot be started.
         """
-        yield from self._refresh()
+        await self._refresh()
         ref = launch_ref(server)
         key: ListKey = (ref.source, ref.kind)
         offer = self._offer(key, ref.name, self._item(key, ref.name))
-        last = None if offer is None else launch_in(offer.raw.decode())
+        last = None if offer is None else launch_in(offer.raw)
         if last is not None and launch.program is None and last.declared == launch.declared:
             launch = last
         # Not msgspec: the name of a file may not be valid UTF-8.
-        written = json.dumps({"declared": launch.declared, "program": launch.program}, sort_keys=True)
-        return (yield from self.observe(*key, {ref.name: written.encode("ascii")}))
+        parts = {"declared": launch.declared, "program": launch.program}
+        if launch.sandbox:  # or else a launch is as it was approved when there was none
+            parts["sandbox"] = launch.sandbox
+        written = json.dumps(parts, sort_keys=True)
+        return await self.observe(*key, {ref.name: written.encode("ascii")})
 
-    def reread(self) -> Steps[set[str]]:
+    async def reread(self) -> set[str]:
         """The servers whose items have changed since the last call, because another process decided about them or the
         store became unreliable. Costs next to nothing otherwise."""
-        yield from self._refresh()
-        yield from self._store_unwritten()
-        yield from self._store_holds()
+        await self._refresh()
+        await self._store_unwritten()
+        await self._store_holds()
         moved, self._moved = self._moved, set()
         return moved
 
-    def _store_unwritten(self) -> Steps[None]:
+    async def _store_unwritten(self) -> None:
         """Store offers that could not be stored when they were made."""
         for key in list(self._unwritten):
-            before, offers = self._servers, self._now.get(key, {})
+            before, offers = dict(self._servers), self._now.get(key, {})
             if self._lost is None:
                 try:
-                    while not (yield from self._store_offers(key, offers)):
-                        yield from self._refresh()
+                    await self._store_offers(key, offers)
                 except StateError:
                     return
             if self._now.get(key) is offers:
                 self._unwritten.pop(key, None)
-            yield from self._compare(key, offers, before, was_lost=False)
+            await self._compare(key, offers, before, was_lost=False)
 
-    def withhold(self, server: str, withheld: Withheld) -> Steps[None]:
+    async def withhold(self, server: str, withheld: Withheld) -> None:
         """Replace these texts in the stored definitions of a server. Their fingerprints stay, so no other definition
         gets approved.
 
@@ -486,20 +576,20 @@ class Pins:
             return changed
 
         if self._lost is None and decide(self._servers.get(server, {})):
-            yield from self._carry_out(server, decide)
+            await self._decide(server, decide)
 
     # What people decide
 
-    def approve(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
+    async def approve(self, item: Item, fingerprint: str, by: str) -> None:
         """Approve a definition, which must be the offered one.
 
         Raises:
             StaleDecision: it is not the offered one, it was too large to keep, or a secret was withheld in it.
             StateError: it cannot be stored; nothing changed.
         """
-        yield from self.approve_all(item.server, [(item, fingerprint)], by)
+        await self.approve_all(item.server, [(item, fingerprint)], by)
 
-    def approve_all(self, server: str, shown: Sequence[tuple[Item, str]], by: str) -> Steps[None]:
+    async def approve_all(self, server: str, shown: Sequence[tuple[Item, str]], by: str) -> None:
         """Approve several items of a server, each with the fingerprint that was shown, or none of them."""
 
         def decide(lists: Mapping[ListKey, Items]) -> _Changed:
@@ -508,17 +598,17 @@ class Pins:
                 for key, offer in self._shown(item, lists, shown_fingerprint).items():
                     if offer.has_secret:
                         raise StaleDecision(f"{_named(item)} {REPEATS_SECRET}")
-                    approved = ApprovedDefinition(offer.fingerprint, offer.raw.decode(), self._wall(), by)
+                    approved = ApprovedDefinition(offer.fingerprint, offer.raw, self._wall(), by)
                     changed.setdefault(key, {})[item.name] = StoredItem(approved=approved)
             return changed
 
-        yield from self._carry_out(server, decide)
+        await self._decide(server, decide)
         for item, _ in shown:
             self._unstored_holds.pop(item, None)
 
-    def reject(self, item: Item, fingerprint: str) -> Steps[None]:
-        """Reject the definition: it stays held, and only full trust lifts that. It is held in this process at once; the
-        steps store the rejection.
+    async def reject(self, item: Item, fingerprint: str, on_held: Callable[[], object] = lambda: None) -> None:
+        """Reject the definition: it stays held, and only full trust lifts that. It is held in this process at once;
+        then `on_held` is called, and the rejection stored.
 
         Raises:
             StaleDecision: it is not the offered one, was too large to keep, or is the approved one.
@@ -536,16 +626,16 @@ class Pins:
                         raise StaleDecision(text)
                     approved = None  # approved by trust, not by a person
                 if offered is None or offered.fingerprint != shown:
-                    offered = OfferedDefinition(shown, offer.raw.decode(), self._wall())
+                    offered = OfferedDefinition(shown, offer.raw, self._wall())
                 held = StoredItem(approved=approved, offered=offered, rejected=shown, closed=True)
                 changed[key] = {item.name: held}
             return changed
 
-        return self._hold(item, decide)
+        await self._hold(item, decide, on_held)
 
-    def revoke(self, item: Item) -> Steps[None]:
+    async def revoke(self, item: Item, on_held: Callable[[], object] = lambda: None) -> None:
         """Revoke an approval: the item is new again, and a person must approve it, also on a standard server. It is
-        held in this process at once; the steps store the revocation.
+        held in this process at once; then `on_held` is called, and the revocation stored.
 
         Raises:
             StaleDecision: no item of that name is approved.
@@ -563,7 +653,7 @@ class Pins:
                 raise StaleDecision(f"{_named(item)} is not approved")
             return changed
 
-        return self._hold(item, decide)
+        await self._hold(item, decide, on_held)
 
     def _shown(self, item: Item, lists: Mapping[ListKey, Items], fingerprint: str) -> dict[ListKey, Offer]:
         """The present offers that were shown; raises StaleDecision if what was shown is not offered now."""
@@ -580,27 +670,26 @@ class Pins:
             raise StaleDecision(f"{_named(item)} has changed since it was shown: look at it again")
         return offers
 
-    def _hold(self, item: Item, decide: _Decide) -> Steps[None]:
+    async def _hold(self, item: Item, decide: _Decide, on_held: Callable[[], object]) -> None:
+        """A decision that holds in this process before it is stored, and also if it cannot be."""
         plan = None
         if self._lost is None:
             with suppress(StaleDecision):  # a first answer from memory, before the store is read again
                 plan = self._plan(item.server, decide)
                 self._apply(plan)
-        return self._store_hold(item, decide, plan)
-
-    def _store_hold(self, item: Item, decide: _Decide, plan: _Plan | None) -> Steps[None]:
+        on_held()
         try:
-            yield from self._carry_out(item.server, decide, plan, at_once=True)
+            await self._decide(item.server, decide, plan, at_once=True)
         except StateError as problem:
             self._unstored_holds[item] = decide, plan
             self._unstored = f"{problem}; what was rejected or revoked is not stored, so another host may allow it"
             raise
 
-    def _store_holds(self) -> Steps[None]:
+    async def _store_holds(self) -> None:
         """Store the rejections and revocations that could not be stored when they were made."""
         for item, (decide, plan) in list(self._unstored_holds.items()):
             try:
-                yield from self._carry_out(item.server, decide, plan, at_once=True)
+                await self._decide(item.server, decide, plan, at_once=True)
             except StateError:
                 return
             except StaleDecision:
@@ -608,59 +697,38 @@ class Pins:
             self._unstored_holds.pop(item, None)
         self._unstored = None
 
-    def _carry_out(
-        self, server: str, decide: _Decide, plan: _Plan | None = None, *, at_once: bool = False
-    ) -> Steps[None]:
-        """Store the items that `decide` computes; compute again if the stored items have changed meanwhile. With
-        `at_once`, the decision holds in this process before it is stored."""
-        done = False
-        while not done:
+    async def _decide(self, server: str, decide: _Decide, plan: _Plan | None = None, *, at_once: bool = False) -> None:
+        """Store what a person decides; decide again if the stored items have changed meanwhile.
+
+        Args:
+            plan: the decision from memory, which is tried first.
+            at_once: whether a decision holds in this process before it is stored.
+        """
+        is_stored = False
+        while not is_stored:
             if plan is None:
-                yield from self._refresh()
-                if self._lost is None:
-                    plan = self._plan(server, decide)
-                    if at_once:
-                        self._apply(plan)
-            done = yield from (self._mend(server, decide) if plan is None else self._store(plan))
-            plan = None
-        yield from self._refresh()
-        yield from self._store_unwritten()
+                await self._refresh()
+                plan = self._plan(server, decide) if self._lost is None else await self._plan_mending(server, decide)
+                if at_once and plan.closes is None:
+                    self._apply(plan)
+            is_stored, plan = await self._store(plan), None
+        await self._refresh()
+        await self._store_unwritten()
 
     def _plan(self, server: str, decide: _Decide) -> _Plan:
         lists = self._servers.get(server, {})
         changed = decide(lists)
         expected = {(key, name): lists.get(key, {}).get(name) for key, items in changed.items() for name in items}
-        return _Plan(server, changed, expected)
+        return _Plan(changed, expected)
 
-    def _store(self, plan: _Plan) -> Steps[bool]:
-        """Store the plan; False if the stored items are not those that it is based on."""
-
-        def change(transaction: Transaction) -> dict[tuple[ListKey, str], StoredItem | None] | None:
-            stored = {(key, name): transaction.item(plan.server, column_of(key), name) for key, name in plan.expected}
-            if stored != plan.expected:
-                return stored
-            for key, items in plan.changed.items():
-                transaction.put_items(plan.server, column_of(key), items)
-            return None
-
-        def on_commit(other: dict[tuple[ListKey, str], StoredItem | None] | None, revisions: Revisions) -> None:
-            if other is None:
-                self._apply(plan)
-                self._follow(revisions)
-            for (key, name), item in (other or {}).items():
-                self._put(key, {name: item})
-
-        return (yield from self._db.write(change, on_commit)) is None
-
-    def _mend(self, server: str, decide: _Decide) -> Steps[bool]:
+    async def _plan_mending(self, server: str, decide: _Decide) -> _Plan:
         """Replace lost approvals: every offered item must be decided about, and `decide` is the first decision."""
         revision = self._revision
-        closed_servers = frozenset([*self._trusts, *(source.server for source, _ in self._now)])
+        closes = frozenset([*self._trusts, *(source.server for source, _ in self._now)])
         lists: dict[ListKey, dict[str, StoredItem | None]] = {}
         for key, offers in list(self._now.items()):
             each = key[0].server
-            is_closed = each in closed_servers
-            lists[key] = yield from items_after(key, offers, {}, self._trust(each), self._wall(), is_closed=is_closed)
+            lists[key] = await items_after(key, offers, {}, self._trust(each), self._wall(), is_closed=each in closes)
         known = {
             key: {name: item for name, item in items.items() if item is not None}
             for key, items in lists.items()
@@ -668,80 +736,80 @@ class Pins:
         }
         for key, decided in decide(known).items():
             lists.setdefault(key, {}).update(decided)
+        return _Plan(lists, {}, lambda transaction: transaction.revision() == revision, closes)
 
-        def change(transaction: Transaction) -> bool:
-            if transaction.revision() != revision:
-                return False
-            transaction.clear_lost()
-            transaction.close_servers(closed_servers)
-            for key, items in lists.items():
+    async def _store(self, plan: _Plan) -> bool:
+        """Store the plan; False if the stored items are not those that it is based on."""
+
+        def change(transaction: Transaction) -> tuple[_Expected | None, int]:
+            began = transaction.revision()
+            stored = {(key, name): transaction.item(key[0].server, column_of(key), name) for key, name in plan.expected}
+            if stored != plan.expected or not plan.is_current(transaction):
+                return stored, began
+            if plan.closes is not None:
+                transaction.clear_lost()
+                transaction.close_servers(plan.closes)
+            for key, items in plan.changed.items():
                 transaction.put_items(key[0].server, column_of(key), items)
-            return True
+            return None, began
 
-        stored = yield from self._db.write(change)
-        if stored:
+        def on_commit(done: tuple[_Expected | None, int], revisions: Revisions) -> None:
+            other, began = done
+            if other is None and plan.closes is None:
+                self._apply(plan)
+                if began == self._revision:  # else other processes made changes before it, which are read next time
+                    self._revision = revisions.definitions
+            for (key, name), item in (other or {}).items():
+                self._put(key, {name: item})
+
+        is_stored = (await self._db.write(change, on_commit))[0] is None
+        if is_stored and plan.closes is not None:
             self._raws.clear()  # the status of every offered item may have changed
-        return stored
+        return is_stored
 
     # What is stored
 
-    def _refresh(self) -> Steps[None]:
+    async def _refresh(self) -> None:
         """Read the changes of other processes. If the store is locked, a worker thread waits for it, and recovers what
-        a killed process left."""
-        while self._db.problem is None:
-            stored = self._db.poll().definitions
-            was_current = self._db.is_current
-            if stored == self._revision and was_current:
-                break
-            if not ((yield from self._read()) and was_current):
-                break
+        a killed process left. If it cannot be read, the last read items count, and decisions cannot be stored."""
+        with suppress(StateError):
+            found = await self._db.read_definitions(lambda: self._revision)
+            if found is not None:
+                await self._take(found)
         if self._db.problem is not None:
-            yield from self._take_lost(self._db.problem)
+            await self._take_lost(self._db.problem)
 
-    def _read(self) -> Steps[bool]:
-        """Read the store; False if that fails. Then the last read items count, and decisions cannot be stored."""
-        try:
-            found = yield from self._db.read_definitions(self._revision)
-        except StateError:
-            return False
-        yield from self._take(found)
-        return True
-
-    def _take(self, found: StoredDefinitions) -> Steps[None]:
-        """Replace the known items by those that were read."""
-        known = self._revision
-        rows: dict[tuple[str, str], dict[str, StoredItem | None]] = {}
-        for server, column, name, item in found.items:
-            yield None
-            rows.setdefault((server, column), {})[name] = item
-        changed = {key: items for row, items in rows.items() if (key := list_in(*row)) is not None}
-        if self._revision != known:
-            return  # this process wrote meanwhile: its items are read again
-        before = self._servers
-        if found.complete:
-            self._servers = {}
-        self._revision, self._closed_servers = found.revision, found.closed_servers
-        for key, items in changed.items():
-            self._put(key, items)
+    async def _take(self, found: StoredDefinitions) -> None:
+        """Put the items that were read in the place of the known ones."""
+        before = dict(self._servers)
+        changed = self._accept(found)
         for held, (decide, _) in self._unstored_holds.items():
             with suppress(StaleDecision):
                 self._apply(self._plan(held.server, decide))
         if found.complete or found.lost is not None or self._lost is not None:
-            yield from self._take_lost(found.lost, before)
+            await self._take_lost(found.lost, before)
             return
         for key, items in changed.items():
-            yield from self._compare(key, items, before, was_lost=False)
+            await self._compare(key, items, before, was_lost=False)
 
-    def _take_lost(self, lost: str | None, before: _Servers | None = None) -> Steps[None]:
+    def _accept(self, found: StoredDefinitions) -> dict[ListKey, Items]:
+        """Put the items that were read in the place of the known ones, and return them by list."""
+        self.changes += 1
+        if found.complete:
+            self._servers = {}
+        self._revision, self._closed_servers = found.revision, found.closed_servers
+        changed = {key: items for row, items in found.items.items() if (key := list_in(*row)) is not None}
+        for key, items in changed.items():
+            self._put(key, items)
+        return changed
+
+    async def _take_lost(self, lost: str | None, before: _Servers | None = None) -> None:
         """Record the reason why nothing is approved, or (None) that the stored approvals count again."""
-        before, was_lost = self._servers if before is None else before, self._lost is not None
-        if lost is not None:
-            self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something again"
-        if lost == self._lost and before is self._servers:
+        was_lost, is_same = self._lost, before is None
+        before = dict(self._servers) if before is None else before
+        self._set_lost(lost)
+        if self._lost == was_lost and is_same:
             return
-        self._lost = lost
-        if lost is not None and not was_lost:
-            self._on_lost(lost)
         for key in [
             *(key for servers in (before, self._servers) for lists in servers.values() for key in lists),
             *self._now,
@@ -751,27 +819,33 @@ class Pins:
                 **self._items(key),
                 **self._now.get(key, {}),
             }
-            yield from self._compare(key, names, before, was_lost=was_lost)
+            await self._compare(key, names, before, was_lost=was_lost is not None)
 
-    def _compare(self, key: ListKey, names: Iterable[str], before: _Servers, *, was_lost: bool) -> Steps[None]:
-        """Note the server as changed if the status of one of these items changed."""
+    def _set_lost(self, lost: str | None) -> None:
+        was_lost = self._lost is not None
+        if lost is not None:
+            self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something again"
+        self._lost = lost
+        self.changes += 1
+        if lost is not None and not was_lost:
+            self._on_lost(lost)
+
+    async def _compare(self, key: ListKey, names: Iterable[str], before: _Servers, *, was_lost: bool) -> None:
+        """Note the server as changed if the status of one of these items changed, or whether its claims count."""
         server = key[0].server
         if server in self._moved:
             return
         former, trust = before.get(server, {}).get(key, {}), self._trust(server)
-        for name in names:
-            yield None
-            offer = self._now.get(key, {}).get(name)
-            was = status_of(former.get(name), offer, trust, lost=was_lost)
-            if was is not status_of(self._item(key, name), offer, trust, lost=self._lost is not None):
-                self._moved.add(server)
-                return
-
-    def _follow(self, revisions: Revisions) -> None:
-        """Record the revisions of this process's own write. Changes that other processes made before it are read next
-        time."""
-        if revisions.definitions == self._revision + 1:
-            self._revision = revisions.definitions
+        with trio.CancelScope(shield=True):  # what was read counts already, and nobody compares it again
+            for name in names:
+                await pause()
+                offer = self._now.get(key, {}).get(name)
+                item, old = self._item(key, name), former.get(name)
+                was = status_of(old, offer, trust, lost=was_lost)
+                now = status_of(item, offer, trust, lost=self._lost is not None)
+                if was is not now or is_vouched(was, old, trust) is not is_vouched(now, item, trust):
+                    self._moved.add(server)
+                    return
 
     def _apply(self, plan: _Plan) -> None:
         for key, items in plan.changed.items():
@@ -780,7 +854,8 @@ class Pins:
     def _put(self, key: ListKey, changed: Mapping[str, StoredItem | None]) -> None:
         server, items = key[0].server, {**self._items(key), **changed}
         kept = {name: item for name, item in items.items() if item is not None}
-        self._servers = {**self._servers, server: {**self._servers.get(server, {}), key: kept}}
+        self._servers[server] = {**self._servers.get(server, {}), key: kept}
+        self.changes += 1
         self._index(key)
 
     def _index(self, key: ListKey) -> None:
@@ -807,7 +882,7 @@ class Pins:
             return live
         if stored is None or stored.definition is None:
             return None
-        return live or offer_of(key[1], stored.definition.encode(), stored.fingerprint)
+        return live or offer_of(key[1], stored.definition, stored.fingerprint)
 
 
 def _as_one(waiting: Mapping[ListKey, HeldItem]) -> HeldItem:
@@ -828,6 +903,14 @@ def _as_one(waiting: Mapping[ListKey, HeldItem]) -> HeldItem:
     )
 
 
+def _problem(item: Item, offered: bytes) -> str:
+    return f"it {REPEATS_SECRET}" if has_secret(item.kind, offered) else ""
+
+
+def _is_reordered(kind: PinnedKind, approved: ApprovedDefinition, offered: bytes) -> bool:
+    return kind is not Aspect.LAUNCH and is_reordered(approved.definition, offered)
+
+
 def _order(source: Source) -> tuple[str, str]:
     return source.era, source.owner
 
@@ -835,9 +918,9 @@ def _order(source: Source) -> tuple[str, str]:
 def _without(stored: _Stored, withheld: Withheld) -> _Stored:
     if stored is None or stored.definition is None:
         return stored
-    before = stored.definition.encode()
+    before = stored.definition
     after = withheld.replaced(before) if withheld.may_be_in(before) else before
-    return stored if after is before else msgspec.structs.replace(stored, definition=after.decode())
+    return stored if after is before else msgspec.structs.replace(stored, definition=after)
 
 
 def _named(item: Item) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Raw
 
-from config import ServerSpec, Trust
+from config import CallerSpec, ServerSpec, Trust
 from host.policy.limits import Meter
-from host.policy.rules import Rules
+from host.policy.rules import Rules, callers_in_rules
 from host.policy.server_request_checks import MAX_TEXT
+from host.protocol.methods import Kind
 from host.sanitize import sanitize, sanitize_json
+from host.views import Views
 
 _UNTRUSTED = Trust.UNTRUSTED  # for speed; see RESOURCE in protocol/methods.py
 
@@ -24,22 +26,37 @@ class Policies:
 
     Attributes:
         epoch: number of the present state.
+        wanting_claims: the servers with a rule that wants claims of tools; each call asks.
+        callers: those of the configuration, by name.
+        caller_names: by access token, the name of its caller, if some rule names it; each call asks.
+        views: what of the servers callers are offered, and under which names.
         on_epoch: called at the beginning of each epoch.
     """
 
-    def __init__(self, servers: Mapping[str, ServerSpec]) -> None:
+    def __init__(self, servers: Mapping[str, ServerSpec], callers: Mapping[str, CallerSpec]) -> None:
         self.epoch = 0
         self.on_epoch: list[Callable[[], None]] = []
+        self.views = Views()
         self._specs: dict[str, ServerSpec] = {}
         self._rules: dict[str, Rules] = {}
         self._meters: dict[str, Meter] = {}
-        self.replace(servers)
+        self.wanting_claims: frozenset[str] = frozenset()
+        self.callers: Mapping[str, CallerSpec] = {}
+        self.caller_names: Mapping[str | None, str] = {}
+        self.replace(servers, callers)
 
-    def replace(self, servers: Mapping[str, ServerSpec]) -> list[str]:
+    def replace(self, servers: Mapping[str, ServerSpec], callers: Mapping[str, CallerSpec]) -> list[str]:
         """Put these policies into effect; return the servers whose rules changed. Does not begin an epoch."""
         former = self._rules
         self._specs = dict(servers)
+        self.views.replace_servers(servers)
         self._rules = {server: _rules(spec, former.get(server)) for server, spec in servers.items()}
+        self.wanting_claims = frozenset(
+            server for server, rules in self._rules.items() if rules.reads_claims(Kind.TOOL)
+        )
+        named = callers_in_rules(spec.consent for spec in servers.values())
+        self.callers = callers
+        self.caller_names = {caller.token: name for name, caller in callers.items() if name in named}
         meters, self._meters = self._meters, {}
         for server, meter in meters.items():
             if server in servers:
@@ -70,6 +87,11 @@ class Policies:
         """The rules of a server; None if the configuration does not have it."""
         return self._rules.get(server)
 
+    def callers_of(self, server: str) -> frozenset[str]:
+        """The callers that rules of the server name. All others are offered the same of it."""
+        rules = self._rules.get(server)
+        return frozenset() if rules is None else rules.callers
+
     def meter(self, server: str) -> Meter:
         """The meter of a server, made at its first use."""
         if server not in self._meters:
@@ -97,6 +119,16 @@ class Policies:
     def shows_apps(self, server: str) -> bool:
         """Whether clients may see the server's pages (MCP Apps), which run in the client."""
         return self.trust(server) is not _UNTRUSTED
+
+    def takes_client_folder(self, server: str) -> bool:
+        """Whether the server runs once per folder of a client, so that only clients with a folder can use it."""
+        spec = self._specs.get(server)
+        return spec is not None and spec.takes_client_folder
+
+    def is_confined(self, server: str) -> bool:
+        """Whether the server is a program that is started in a sandbox."""
+        spec = self._specs.get(server)
+        return spec is not None and spec.sandbox is not None
 
     def sanitizes(self, server: str) -> bool:
         """Whether invisible characters are removed from the server's texts before models and terminals get them."""

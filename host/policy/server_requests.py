@@ -16,6 +16,7 @@ from msgspec import Raw, structs
 from config import Trust, Verdict
 from host.errors import ColonnadeError, Forbidden, ProtocolViolation
 from host.exchange import Caller
+from host.journal import excerpt
 from host.jsonrpc.messages import INVALID_PARAMS
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
 from host.jsonrpc.twins import KnownNames, fold_name, refuse_twins
@@ -69,20 +70,21 @@ class ServerRequests:
         self._authorizer = authorizer
         self._decision_log = decision_log
 
-    def allows(self, server: str, request: ServerRequest) -> bool:
-        """Whether the server may send requests of this kind at all."""
+    def allows(self, server: str, request: ServerRequest, caller: Caller | None) -> bool:
+        """Whether the server may send requests of this kind to the caller, None: to any caller, at all."""
         rules = self._policies.rules_of(server)
-        return rules is not None and rules.allows_server_request(request)
+        name = None if caller is None else self._policies.caller_names.get(caller.identity, "")
+        return rules is not None and rules.allows_server_request(request, name)
 
-    def usable_abilities(self, server: str, abilities: Abilities) -> Abilities:
-        """The client's abilities that the server may use."""
+    def usable_abilities(self, server: str, abilities: Abilities, caller: Caller | None) -> Abilities:
+        """The client's abilities that the server may use. `caller`: as in `allows`."""
         return structs.replace(
             abilities,
-            roots=abilities.roots and self.allows(server, ServerRequest.ROOTS),
-            sampling=abilities.sampling and self.allows(server, ServerRequest.SAMPLING),
+            roots=abilities.roots and self.allows(server, ServerRequest.ROOTS, caller),
+            sampling=abilities.sampling and self.allows(server, ServerRequest.SAMPLING, caller),
             sampling_tools=abilities.sampling_tools and self._policies.trust(server) is Trust.TRUSTED,
-            form=abilities.form and self.allows(server, ServerRequest.FORM),
-            url=abilities.url and self.allows(server, ServerRequest.URL),
+            form=abilities.form and self.allows(server, ServerRequest.FORM, caller),
+            url=abilities.url and self.allows(server, ServerRequest.URL, caller),
             apps=abilities.apps and self._policies.shows_apps(server),
         )
 
@@ -101,8 +103,9 @@ class ServerRequests:
             raise ServerRequestRejected(INVALID_PARAMS, "the request is too long to remove its invisible characters")
         return members(sanitize_json(said, limit=MAX_TEXT))
 
-    def evaluate(self, server: str, request: ServerRequest, uri: str | None = None) -> RuleDecision:
-        return self._policies.rules(server).evaluate_server_request(request, uri)
+    def evaluate(self, server: str, request: ServerRequest, uri: str | None, caller: Caller) -> RuleDecision:
+        name = self._policies.caller_names.get(caller.identity, "")
+        return self._policies.rules(server).evaluate_server_request(request, uri, name)
 
     async def admit(
         self, server: str, request: ServerRequest, params: Mapping[str, Raw], caller: Caller
@@ -115,9 +118,9 @@ class ServerRequests:
         uri = string(params["url"]) if request is ServerRequest.URL else None
         if not self._policies.has_server(server):
             raise Forbidden(server, "this server was removed from the configuration")
-        if not self.allows(server, request):
+        if not self.allows(server, request, caller):
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
-        decision = self.evaluate(server, request, uri)
+        decision = self.evaluate(server, request, uri, caller)
         if request is ServerRequest.ROOTS:  # roots are evaluated one by one when the client has returned them
             decision = replace(decision, verdict=Verdict.ALLOW)
         if decision.verdict is Verdict.DENY:
@@ -129,7 +132,7 @@ class ServerRequests:
         if decision.verdict is Verdict.ALLOW:
             return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision)
         access = self._access_request(server, request, uri or request.value, raw_arguments, caller, decision)
-        grant = await self._authorizer.authorize(access, self._context(server, raw_arguments), None)
+        grant = await self._authorizer.authorize(access, self._context(server, raw_arguments, caller), None)
         return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, access, grant)
 
     def _access_request(
@@ -143,8 +146,14 @@ class ServerRequests:
         launch = self._definitions.pins.launch(item.server)
         return Subject(item, caller.identity, caller.session, "", launch, decision.rule, digest)
 
-    def _context(self, server: str, raw_arguments: Raw) -> ConfirmationContext:
-        return ConfirmationContext(self._policies.title(server), self._policies.trust(server), bytes(raw_arguments))
+    def _context(self, server: str, raw_arguments: Raw, caller: Caller) -> ConfirmationContext:
+        return ConfirmationContext(
+            self._policies.title(server),
+            self._policies.trust(server),
+            bytes(raw_arguments),
+            process=caller.process,
+            says=excerpt(caller.says),
+        )
 
     @contextmanager
     def dispatch(self, permit: ServerRequestPermit) -> Iterator[RequestRecord]:
@@ -154,7 +163,8 @@ class ServerRequests:
             self._authorizer.spend(permit.access, permit.grant)
         word = permit.request.value
         subject = self._subject(Item(permit.server, word, word), caller, decision)
-        record = AuditRecord(subject, "", caller.name, permit.raw_arguments, decision.verdict, permit.grant)
+        arguments, verdict = permit.raw_arguments, decision.verdict
+        record = AuditRecord(subject, "", caller.name, arguments, verdict, permit.grant, caller.process)
         with self._decision_log.recording(record) as request_record:
             yield request_record
 
@@ -167,7 +177,7 @@ class ServerRequests:
         """
         rules = self._policies.rules_of(server)
         alike = rules is not None and not rules.has_root_rules
-        if alike and self._root_verdict(server, "") is Verdict.ALLOW:
+        if alike and self._root_verdict(server, "", caller) is Verdict.ALLOW:
             return answer
         try:
             found = members(answer)
@@ -178,10 +188,10 @@ class ServerRequests:
             roots = [(_root_uri(each), each) for each in listed]
         except (ValueError, KeyError):
             raise ProtocolViolation(server, "the client's answer holds no roots") from None
-        asked = [each for uri, each in roots if self._root_verdict(server, uri) is Verdict.ASK]
+        asked = [each for uri, each in roots if self._root_verdict(server, uri, caller) is Verdict.ASK]
         allowed = asked if asked and await self._roots_allowed(server, asked, caller) else []
         # Evaluated again after the wait, by the rules of now.
-        verdicts = [(self._root_verdict(server, uri), each) for uri, each in roots]
+        verdicts = [(self._root_verdict(server, uri, caller), each) for uri, each in roots]
         told = [
             each
             for verdict, each in verdicts
@@ -189,24 +199,22 @@ class ServerRequests:
         ]
         return answer if len(told) == len(roots) else encode_object({**found, "roots": encode(told)})
 
-    def _root_verdict(self, server: str, uri: str) -> Verdict:
-        rules = self._policies.rules_of(server)
-        return Verdict.DENY if rules is None else rules.evaluate_server_request(ServerRequest.ROOTS, uri).verdict
+    def _root_verdict(self, server: str, uri: str, caller: Caller) -> Verdict:
+        if not self._policies.has_server(server):
+            return Verdict.DENY
+        return self.evaluate(server, ServerRequest.ROOTS, uri, caller).verdict
 
     async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller) -> bool:
         """Whether a person lets the server learn these roots."""
         raw_arguments = encode(roots)
-        decision = next(
-            decision
-            for root in roots
-            if (decision := self.evaluate(server, ServerRequest.ROOTS, string(members(root)["uri"]))).verdict
-            is Verdict.ASK
-        )
+        uris = [string(members(root)["uri"]) for root in roots]
+        decisions = [self.evaluate(server, ServerRequest.ROOTS, uri, caller) for uri in uris]
+        decision = next(each for each in decisions if each.verdict is Verdict.ASK)
         access = self._access_request(
             server, ServerRequest.ROOTS, ServerRequest.ROOTS.value, raw_arguments, caller, decision
         )
         try:
-            grant = await self._authorizer.authorize(access, self._context(server, raw_arguments), None)
+            grant = await self._authorizer.authorize(access, self._context(server, raw_arguments, caller), None)
             with self.dispatch(
                 ServerRequestPermit(ISSUER, server, ServerRequest.ROOTS, raw_arguments, caller, decision, access, grant)
             ) as record:

@@ -116,7 +116,9 @@ def loosened_forms(text: str) -> tuple[str, ...]:
         return ()
     scheme, authority, path, rest = _split(loosened(without_unseen(text)))
     resolved = _resolved(path)
-    return tuple(dict.fromkeys(f"{scheme}{authority}{each}{rest}" for each in (resolved, resolved.rstrip("/"))))
+    forms = [f"{scheme}{authority}{each}{rest}" for each in (resolved, resolved.rstrip("/"))]
+    # A server that splits off no query takes a slash after it for the end of a folder's name.
+    return tuple(dict.fromkeys((*forms, forms[0].rstrip("/"))))
 
 
 def is_plain(uri: str) -> bool:

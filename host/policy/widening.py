@@ -19,24 +19,33 @@ from config.patterns import covers
 from config.written import shown_change
 from host.policy.fingerprint import difference
 from host.policy.rows import ChangeRow
-from host.policy.rules import COSTLY_DEFAULTS, ENTRY_DEFAULTS, HARMLESS_DEFAULTS, default_verdict
+from host.policy.rules import COSTLY_DEFAULTS, ENTRY_DEFAULTS, HARMLESS_DEFAULTS, callers_in_rules, default_verdict
+from host.policy.view_widening import compare_offers, compare_overrides, offers_of
 
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
+_VERDICT_WORDS = {Verdict.ALLOW: "allowed", Verdict.ASK: "asked about", Verdict.DENY: "denied"}
 _HEIGHT = {Trust.UNTRUSTED: 0, Trust.STANDARD: 1, Trust.TRUSTED: 2}
 _ISOLATION = {Isolation.PER_CALL: 0, Isolation.PER_CLIENT: 1, Isolation.SHARED: 2}
 _NEUTRAL = frozenset(
-    {"title", "timeout", "start_timeout", "protocol", "client", "max_instances", "idle_timeout", "start", "idle", "id"}
+    {
+        *("title", "timeout", "timeout_total", "start_timeout", "protocol", "max_instances", "idle_timeout"),
+        *("start", "idle", "id", "longest_name"),
+    }
 )
 """Fields of a server whose change widens nothing. Consent, trust, limits, isolation and `disabled` are compared below;
 a change of any other field starts another program or reaches another server."""
+_DERIVED = ("problem", "waits_for", "variables")
+"""Fields that follow from the others and from the environment."""
 
 _ByTrust = Mapping[Trust, Verdict]
 
 
 def widenings(old: Config, new: Config) -> dict[str, tuple[str, ...]]:
     """The changes that widen, as sentences, by the id of the server; under an empty id, what is not of one server."""
-    found = {id: _compare_servers(old.servers.get(id), spec)[0] for id, spec in new.servers.items()}
-    found[""] = _compare_hosts(old, new)[0]
+    compared = {id: _compare_servers(old.servers.get(id), spec) for id, spec in new.servers.items()}
+    found = {id: sentences for id, (sentences, _) in compared.items()}
+    servers = {id: spec for id, (_, spec) in compared.items() if spec is not None}
+    found[""] = _compare_hosts(old, new, servers)[0]
     return {id: tuple(dict.fromkeys(sentences)) for id, sentences in found.items() if sentences}
 
 
@@ -44,7 +53,7 @@ def without_widenings(old: Config, new: Config) -> Config:
     """The new configuration, as far as it widens nothing: what would get wider stays as it is, part by part."""
     compared = {id: _compare_servers(old.servers.get(id), spec) for id, spec in new.servers.items()}
     servers = {id: spec for id, (_, spec) in compared.items() if spec is not None}
-    found, host = _compare_hosts(old, new)
+    found, host = _compare_hosts(old, new, servers)
     # What is compared next is what a person has accepted as a whole.
     kept = {"": found, **{id: sentences for id, (sentences, _) in compared.items()}}
     written = {
@@ -75,19 +84,26 @@ def changes_as_data(old: Config, new: Config, id: str) -> list[ChangeRow]:
     return rows
 
 
-def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:
-    """The changes that widen, and the new configuration without them; its servers are not compared."""
+def _compare_hosts(old: Config, new: Config, servers: Mapping[str, ServerSpec]) -> tuple[list[str], Config]:
+    """The changes that widen, and the new configuration without them. `servers` are its servers without theirs."""
     found: list[str] = []
     ask, audit = new.ask, new.audit
     if not set(new.ask.answers) <= set(old.ask.answers):
         found.append("ask.answers: a person may confirm in more places")
         ask = dataclasses.replace(new.ask, answers=old.ask.answers)
+    known = [each for each in new.ask.notify if each.is_desktop or each in old.ask.notify]
+    if len(known) < len(new.ask.notify):
+        found.append("ask.notify: another program or address is told what waits")
+        ask = dataclasses.replace(ask, notify=tuple(known))
     if old.audit != new.audit:
         found.append("audit has changed")
         audit = old.audit
     tokens, auth = _compare_auth(old.listen.auth, new.listen.auth)
     listen = dataclasses.replace(new.listen, auth=auth)
-    return [*found, *tokens], dataclasses.replace(new, ask=ask, audit=audit, listen=listen)
+    before, after = (callers_in_rules(spec.consent for spec in each.values()) for each in (old.servers, servers))
+    offered, offers = compare_offers(offers_of(old), offers_of(new), listen.tokens, (before, after))
+    config = dataclasses.replace(new, ask=ask, audit=audit, listen=listen, **offers._asdict())
+    return [*found, *tokens, *offered], config
 
 
 def _compare_auth(old: Auth | None, new: Auth | None) -> tuple[list[str], Auth | None]:
@@ -113,16 +129,22 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
     if old is None:
         # Also if it is disabled: `colonnade enable` starts it, and a person should have seen its command.
         return ["it is new"], None
-    if new.problem:
+    if new.problem and not new.waits_for:
         return [], new  # it is not started
     if type(old) is not type(new):
-        common = {field.name: getattr(new, field.name) for field in dataclasses.fields(BaseServer)}
+        common = {
+            field.name: getattr(new, field.name)
+            for field in dataclasses.fields(BaseServer)
+            if field.name not in _DERIVED
+        }
         also, stays = _compare_servers(old, dataclasses.replace(old, **common))
         return ["it is reached in another way", *also], stays
     found, kept = _compare_consents(old, new)
+    if old.problem and not new.problem:
+        found.append("it can be used again")
     for field in filter(lambda field: field.compare, dataclasses.fields(new)):
         name, before, after = field.name, getattr(old, field.name), getattr(new, field.name)
-        if name in _NEUTRAL or name == "consent" or before == after:
+        if name in _NEUTRAL or name in _DERIVED or name == "consent" or before == after:
             continue
         if name == "trust":
             if _HEIGHT[after] < _HEIGHT[before]:
@@ -141,11 +163,19 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
             if after:
                 continue
             found.append("it is enabled")
-        elif name == "problem":
-            found.append("it can be used again")
+        elif name == "sandbox" and before is None:
+            continue  # it is confined now
+        elif name == "overrides":
+            waiting, before = compare_overrides(before, after)
+            found += [f"overrides.{each} has changed" for each in waiting]
         else:
             found.append(f"{'command' if name == 'declared' else name} has changed")
         kept[name] = before
+    # A default may hide that a variable is named now, whose value a client could hand over.
+    if (more := new.variables.keys() - old.variables.keys()) and not found:
+        found.append(f"it uses {', '.join(sorted(more))} of the environment")
+    if found:
+        kept |= {name: getattr(old, name) for name in _DERIVED}
     return found, dataclasses.replace(new, **kept)
 
 
@@ -162,8 +192,16 @@ def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict
         uris = name not in NAME_RULES
         if not permits_more((before, old.trust), (after, trust), by_trust, uris=uris):
             return None
-        found.append(f"the rules for {name} permit more")
+        found.append(f"the rules for {name} permit more{say_laxer_default(name, before, after, by_trust)}")
         return _narrowed((before, old.trust), (after, trust), by_trust, uris=uris)
+
+    def say_laxer_default(name: str, before: KindConsent, after: KindConsent, by_trust: _ByTrust) -> str:
+        was, _ = default_verdict("", before, old.trust, by_trust)
+        now, _ = default_verdict("", after, trust, by_trust)
+        if _STRICTNESS[now] >= _STRICTNESS[was]:
+            return ""
+        what = "pages" if name == "elicitation.url" else name
+        return f": {what} that no rule names would be {_VERDICT_WORDS[now]} instead of {_VERDICT_WORDS[was]}"
 
     def compare_words(name: str, before: Verdict | None, after: Verdict | None, by_trust: _ByTrust) -> bool:
         widens = _STRICTNESS[after or by_trust[trust]] < _STRICTNESS[before or by_trust[old.trust]]
@@ -200,23 +238,55 @@ def permits_more(
     old_allow, new_allow = old.allow or (), new.allow or ()
     return not (
         _STRICTNESS[new_default] >= _STRICTNESS[old_default]
+        and not _opened(before, after, by_trust)
         and all(_is_within(rule, new.deny, uris=uris) for rule in old.deny)
         and all(_is_within(rule, (*new.ask, *new.deny), uris=uris) for rule in old.ask)
         and (
             old_default is not Verdict.DENY
-            or all(_is_within(rule, (*old.ask, *old_allow), uris=uris) for rule in new.ask)
+            or all(_is_within(rule, (*old.ask, *_sure(old_allow)), uris=uris) for rule in new.ask)
         )
         and (old_default is Verdict.ALLOW or all(_is_within(rule, old_allow, uris=uris) for rule in new_allow))
     )
+
+
+def _opened(
+    before: tuple[KindConsent, Trust], after: tuple[KindConsent, Trust], by_trust: _ByTrust
+) -> tuple[Rule, ...]:
+    """The former rules that ask about more tools with less trust, since claims that nobody approved are unknown then,
+    where the default denies."""
+    (old, old_trust), (_, new_trust) = before, after
+    if old_trust is not Trust.TRUSTED or new_trust is Trust.TRUSTED:
+        return ()
+    if default_verdict("", old, old_trust, by_trust)[0] is not Verdict.DENY:
+        return ()
+    return tuple(rule for rule in old.ask if rule.claims)
+
+
+def _sure(rules: Iterable[Rule]) -> list[Rule]:
+    """The rules without conditions. With one that cannot be decided, a rule that asks holds, and one that allows does
+    not: where the default denies, to ask instead permits more."""
+    return [rule for rule in rules if not (rule.when or rule.claims)]
 
 
 def _is_within(rule: Rule, rules: Iterable[Rule], *, uris: bool) -> bool:
     """Whether one of the rules holds wherever the rule does. False for some where that is so."""
     # 1 and true are equal to Python and not to JSON, so rules are compared as they are written.
     return any(
-        repr(rule) == repr(each) or (not uris and not each.when and covers(each.pattern, rule.pattern))
+        repr(rule) == repr(each)
+        or (_is_wider(each, rule) and not uris and covers(each.pattern, rule.pattern))
+        or (_is_for_all(each, rule) and repr(dataclasses.replace(rule, callers=each.callers)) == repr(each))
         for each in rules
     )
+
+
+def _is_wider(rule: Rule, other: Rule) -> bool:
+    """Whether the rule holds wherever the other one does, if its pattern matches there."""
+    return not rule.when and set(rule.claims) <= set(other.claims) and _is_for_all(rule, other)
+
+
+def _is_for_all(rule: Rule, other: Rule) -> bool:
+    """Whether the rule is for all callers for which the other one is."""
+    return not rule.callers or (bool(other.callers) and set(other.callers) <= set(rule.callers))
 
 
 def _narrowed(
@@ -225,10 +295,11 @@ def _narrowed(
     """The former rules, with all that the later ones deny or ask more."""
     (old, old_trust), (new, _) = before, after
     denies = default_verdict("", old, old_trust, by_trust)[0] is Verdict.DENY
-    known = (*old.ask, *(old.allow or ()))
+    known = (*old.ask, *_sure(old.allow or ()))
     # Where the default denies, a rule that asks permits.
     asks = [rule for rule in new.ask if not denies or _is_within(rule, known, uris=uris)]
-    narrowed = dataclasses.replace(old, ask=_joined(old.ask, asks), deny=_joined(old.deny, new.deny))
+    denied = (*new.deny, *_opened(before, after, by_trust))
+    narrowed = dataclasses.replace(old, ask=_joined(old.ask, asks), deny=_joined(old.deny, denied))
     if old.allow is None or new.allow is None:
         return narrowed
     permitted = (*new.allow, *new.ask)

@@ -11,11 +11,16 @@ from functools import lru_cache
 from msgspec import Raw, Struct, structs
 
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
-from host.protocol.versions import STATELESS, Revision
+from host.protocol.versions import LATEST, STATELESS, Revision
 
 # Extensions are declared under `extensions` of the capabilities, by these names.
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 APPS_EXTENSION = "io.modelcontextprotocol/ui"
+
+_SERVER_REQUESTS = ("roots", "sampling", "sampling_tools", "form", "url")
+_READ = frozenset(("roots", "sampling", "sampling.tools", "elicitation", "elicitation.form", "elicitation.url"))
+"""The names of the capabilities that these abilities stand for; which name stands for which depends on the revision."""
+_PASSED_ON = _READ | {"extensions", f"extensions.{APPS_EXTENSION}"}
 
 CACHED_CLIENTS = 256
 CACHED_BYTES = 2048
@@ -51,6 +56,9 @@ class Abilities(Struct, frozen=True):
     (2026-07-28, "Multi Round-Trip Requests")."""
     apps: bool
     """The client shows the pages of MCP Apps that tools name."""
+    declared: frozenset[str] = frozenset()
+    """Names of all that the client declares, also of what Colonnade does not know: `sampling`, `sampling.context`,
+    `extensions.NAME`."""
 
     @property
     def needs_no_downgrade(self) -> bool:
@@ -103,6 +111,24 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
     return _read(revision, text) if len(text) > CACHED_BYTES else _read_once(revision, text)
 
 
+def lacks(abilities: Abilities, required: Raw) -> bool:
+    """Whether a client declares less than these required capabilities, in the shape of the schema. Never raises."""
+    needed = abilities_of(LATEST, required)
+    missing = any(getattr(needed, each) and not getattr(abilities, each) for each in _SERVER_REQUESTS)
+    return missing or not _names(required) <= abilities.declared | _READ
+
+
+def are_passed_on(required: Raw) -> bool:
+    """Whether all of these capabilities are declared to a server where its client has them and policy permits it.
+    Never raises."""
+    return _names(required) <= _PASSED_ON
+
+
+def _names(capabilities: bytes | Raw) -> frozenset[str]:
+    found = object_members(capabilities)
+    return frozenset((*found, *(f"{name}.{part}" for name, each in found.items() for part in object_members(each))))
+
+
 def object_members(raw: bytes | Raw) -> dict[str, Raw]:
     """The members whose values are objects, as every capability is; none if `raw` is not an object. Never raises."""
     try:
@@ -134,6 +160,7 @@ def _read(revision: Revision, capabilities: bytes) -> Abilities:
         tasks=TASKS_EXTENSION in extensions if revision.era is STATELESS else revision.has_tasks,
         retries=revision.era is STATELESS,
         apps=APPS_EXTENSION in extensions,
+        declared=_names(capabilities),
     )
 
 

@@ -55,18 +55,19 @@ def as_stateless_error(error: ColonnadeError) -> ErrorBody:
         # "Streamable HTTP").
         if error.code == METHOD_NOT_FOUND:
             return ErrorBody(INTERNAL_ERROR, f"not supported by {error.server}: {error.message}", _wrapped(error))
-        names_capability = error.code == MissingAbility.code and _requires(error.data)
+        names_capability = error.code == MissingAbility.code and required_capabilities(error.data) is not None
         if error.code == ResourceNotFound.code or (error.code in _ASSIGNED and not names_capability):
             return ErrorBody(INTERNAL_ERROR, error.message, _wrapped(error))
     return ErrorBody(error.code, error.message, error.data)
 
 
-def _requires(data: Raw | None) -> bool:
-    """Whether the data of an error names required capabilities."""
+def required_capabilities(data: Raw | None) -> Raw | None:
+    """The capabilities that the data of an error requires of a client, or None."""
     try:
-        return is_object(members(data or b"")["requiredCapabilities"])
+        required = members(data or b"")["requiredCapabilities"]
     except (ValueError, KeyError):
-        return False
+        return None
+    return required if is_object(required) else None
 
 
 def _wrapped(refusal: ServerErrorResponse) -> Raw:

@@ -23,12 +23,11 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from pydantic_core import Url
 
 from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, string
-from host.jsonrpc.strict import count_tokens, is_heavy
+from host.jsonrpc.strict import count_tokens
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
 from host.protocol.output_schema import ObjectSchema, is_compiled, is_sound, needs_a_look
 from host.protocol.versions import SESSION, STATELESS, Era
-from host.slices import Steps, in_worker
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
 _TIMESTAMP = (
@@ -41,6 +40,15 @@ MAX_INLINE_TOKENS = 500
 MAX_INLINE_BYTES = 16 * 1024
 """Structural characters and bytes of a definition that is written anew in the event loop: some 10 µs for each
 character, if each begins a schema, and all bytes are copied for each schema around them."""
+
+
+BYTES_PER_TOKEN = 4
+"""A rule of thumb for JSON with English words."""
+
+
+def model_tokens(size: int) -> int:
+    """Estimate what definitions of so many bytes cost a language model, in tokens."""
+    return -(-size // BYTES_PER_TOKEN)
 
 
 class Misfit(NamedTuple):
@@ -61,7 +69,7 @@ def misfit_of(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Misfit
     Args:
         uris: of a resource, all forms in which clients see its URI.
     """
-    if _is_plain(kind, definition, look=True) and not any(map(_why_no_uri, uris)):
+    if is_plain(kind, definition, look=True) and not any(map(_why_no_uri, uris)):
         return None
     reasons: list[str | None] = []
     changes = False
@@ -77,23 +85,8 @@ def misfit_of(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Misfit
     return Misfit(*reasons) if changes or any(reasons) else None
 
 
-def find_misfit(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Steps[Misfit | None]:
-    """`misfit_of`, in another process if it may take more than a few milliseconds."""
-    if _is_short(definition):
-        return misfit_of(kind, definition, uris)
-    if not uris and not is_heavy(definition) and _is_plain(kind, definition, look=False):
-        return None
-    return (yield from in_worker(misfit_of, kind, definition, uris))
-
-
-def adapt(kind: Kind, definition: bytes, era: Era) -> Steps[bytes]:
-    """`adapted`, in another process if it may take more than a few milliseconds."""
-    if _is_short(definition):
-        return adapted(kind, definition, era)
-    return (yield from in_worker(adapted, kind, definition, era))
-
-
-def _is_short(definition: bytes) -> bool:
+def is_short(definition: bytes) -> bool:
+    """Whether a definition is written anew in the event loop."""
     return len(definition) <= MAX_INLINE_BYTES and count_tokens(definition) <= MAX_INLINE_TOKENS
 
 
@@ -248,7 +241,7 @@ class _PlainTool(_Tool, gc=False, kw_only=True, rename="camel"):
 _plain = {kind: msgspec.json.Decoder(_PlainTool if kind is Kind.TOOL else shape) for kind, shape in _SHAPES.items()}
 
 
-def _is_plain(kind: Kind, definition: bytes, *, look: bool) -> bool:
+def is_plain(kind: Kind, definition: bytes, *, look: bool) -> bool:
     """Whether all clients accept the definition. False also for a few that they accept.
 
     Args:

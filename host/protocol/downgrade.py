@@ -7,30 +7,44 @@ are translated, structured content becomes text if the result has no text, and e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string
+from host.jsonrpc.raw import (
+    NULL,
+    encode,
+    encode_object,
+    is_object,
+    items,
+    may_contain_word,
+    members,
+    string,
+    unless_null,
+)
 from host.protocol.abilities import Abilities
 from host.protocol.methods import PROMPTS_GET, TOOLS_CALL
 
+_EMPTY = re.compile(rb"\[\s*\]")
 
-def downgrade_result(method: str, result: Raw, abilities: Abilities) -> Raw:
+
+def downgrade_result(method: str, result: Raw, abilities: Abilities, outlined: Raw) -> Raw:
     """The result of `method`, an object, translated for a client with these abilities; `result` itself if the client
     can read it unchanged.
 
     URIs must already have their outward form, because the URIs that are made here (`audio:1`) belong to no server.
+
+    Args:
+        outlined: the outline of the result, with URIs in any form.
     """
     if abilities.needs_no_downgrade:
         return result
-    if method == TOOLS_CALL.name and not abilities.free_structure and may_contain_word(result, "structuredContent"):
-        result = _without_structure(result, abilities)
-    if abilities.audio and abilities.resource_links:
-        return result
+    if method == TOOLS_CALL.name and not abilities.free_structure and may_contain_word(outlined, "structuredContent"):
+        result = _with_known_structure(result, abilities)
     unknown = [f'"{kind}"' for kind, known in _kinds(abilities) if not known]
-    if not may_contain_word(result, *unknown):
+    if not may_contain_word(outlined, *unknown):
         return result
     blocks = _Blocks(abilities)
     if method == TOOLS_CALL.name:
@@ -101,19 +115,26 @@ def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
     return _text_block(f"{name}: {uri} ({mime_type})" if mime_type else f"{name}: {uri}", found)
 
 
-def _without_structure(result: Raw, abilities: Abilities) -> Raw:
-    """A tool's result without the structured content that the client cannot read. If the result has no text, a text
-    block with the JSON is added."""
+def _with_known_structure(result: Raw, abilities: Abilities) -> Raw:
+    """A tool's result without the structured content that the client cannot read. A text block with its JSON is added
+    if the result has no text; if the client can read it, only if the result has no content at all: many show content
+    alone, and servers should have said it there too (2025-06-18, "Structured Content")."""
     found = _members_or_none(result)
-    structured = found.pop("structuredContent", None)
-    if structured is None or (abilities.structured_content and is_object(structured)):
+    structured = found.get("structuredContent")
+    if structured is None:
         return result
+    is_known = abilities.structured_content and is_object(structured)
+    content = unless_null(found.get("content"))
+    if is_known and content is not None and _EMPTY.fullmatch(content) is None:
+        return result
+    if not is_known:
+        del found["structuredContent"]
     try:
-        content = items(found.get("content", Raw(b"[]")))
+        blocks = [] if content is None else items(content)
     except ValueError:
         return encode_object(found)
-    if bytes(structured) != b"null" and not any(_is_text(block) for block in content):
-        found["content"] = encode([*content, _text_block(_json_of(structured), {})])
+    if structured != NULL and not any(_is_text(block) for block in blocks):
+        found["content"] = encode([*blocks, _text_block(_json_of(structured), {})])
     return encode_object(found)
 
 

@@ -5,22 +5,33 @@ Source: 2025-11-25, "Lifecycle / Initialization"; the earlier revisions differ o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import Raw
 
-from host.errors import InvalidParams
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, is_object, members, string
+from host.errors import InvalidParams, UnsupportedVersion
+from host.jsonrpc.messages import INVALID_PARAMS, ErrorBody
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, is_object, items, members, string
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
-from host.protocol.identity import SERVER_INFO, display_name, implementation_info
-from host.protocol.meta import META
+from host.protocol.identity import display_name, implementation_info
+from host.protocol.meta import unknown_members
 from host.protocol.methods import COMPLETION_CAPABILITY
-from host.protocol.negotiated import NegotiatedServer, declared_capabilities, negotiated_server
+from host.protocol.negotiated import (
+    FIRST_MEMBERS,
+    NegotiatedServer,
+    declared_capabilities,
+    first_members,
+    negotiated_server,
+)
 from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, negotiated_revision
 
 APP_PAGES = "text/html;profile=mcp-app"
 """MIME type of the pages that are passed on to clients that show them (MCP Apps, "Client Capabilities")."""
+_MAX_SEARCHED = 1024
+"""Characters of an error's message in which a version is looked for."""
+_OF_VERSION = re.compile(r"version|protocol|\b20\d\d-\d\d-\d\d\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +79,19 @@ def initialize_result(
     tasks: bool = False,
     lists_tasks: bool = False,
     apps: bool = False,
+    lacking: Container[str] = (),
 ) -> Raw:
     """The result of a client's `initialize`.
 
     Args:
-        server: the only server of the endpoint, whose capabilities are declared; see `declared_capabilities`.
+        server: the only server of the endpoint, whose capabilities are declared; see `declared_capabilities` and
+            `first_members`.
         tasks: calls may become tasks; declared only in a revision that has tasks.
         lists_tasks: clients can be told apart, so that a task list has only the requester's tasks.
         apps: the client has declared MCP Apps.
+        lacking: see `declared_capabilities`.
     """
-    capabilities = declared_capabilities(server)
+    capabilities = declared_capabilities(server, lacking)
     if not revision.has_completions_capability:
         capabilities.pop(COMPLETION_CAPABILITY, None)
     if tasks and revision.has_tasks:
@@ -92,9 +106,7 @@ def initialize_result(
     }
     if instructions:
         answer["instructions"] = instructions
-    if server is not None and server.info:
-        answer[META] = {SERVER_INFO: dict(server.info)}
-    return encode(answer)
+    return encode({**answer, **first_members(server)})
 
 
 def client_capabilities(
@@ -129,16 +141,40 @@ def client_capabilities(
     return capabilities
 
 
-def initialize_params(version: str, capabilities: Mapping[str, object] | None = None) -> Raw:
-    """The params of the `initialize` that Colonnade sends to a server, with the latest handshake revision and the given
-    client capabilities (see `client_capabilities`)."""
+def initialize_params(
+    version: str, capabilities: Mapping[str, object] | None = None, revision: Revision = LATEST_LEGACY
+) -> Raw:
+    """The params of the `initialize` that Colonnade sends to a server, with a handshake revision and the given client
+    capabilities (see `client_capabilities`)."""
     return encode(
         {
-            "protocolVersion": LATEST_LEGACY.name,
+            "protocolVersion": revision.name,
             "capabilities": dict(capabilities or {}),
             "clientInfo": implementation_info(version),
         }
     )
+
+
+def refuses_version(error: ErrorBody) -> bool:
+    """Whether an error response to `initialize` may be about the version that was offered. A server should select
+    another one instead (2025-11-25, "Version Negotiation"); some refuse, with a code of their choice."""
+    return error.code in (INVALID_PARAMS, UnsupportedVersion.code) or names_version(error.message)
+
+
+def names_version(message: str) -> bool:
+    """Whether the text of an error speaks of a version."""
+    return _OF_VERSION.search(message[:_MAX_SEARCHED]) is not None
+
+
+def offers_after(error: ErrorBody, left: Sequence[Revision]) -> list[Revision]:
+    """Those of the handshake revisions `left` that may still be offered after this error: those that it names as
+    supported (2025-11-25, "Error Handling"), or all, if it is about the version and names none."""
+    try:
+        named = {string(each) for each in items(members(error.data or b"")["supported"])}
+    except (ValueError, KeyError):
+        is_stateless = error.code == UnsupportedVersion.code and not names_version(error.message)
+        return list(left) if refuses_version(error) and not is_stateless else []
+    return [each for each in left if each.name in named]
 
 
 def read_initialize_result(result: Raw) -> NegotiatedServer:
@@ -159,4 +195,5 @@ def read_initialize_result(result: Raw) -> NegotiatedServer:
         found.get("capabilities", EMPTY_OBJECT),
         found.get("instructions"),
         found.get("serverInfo"),
+        unknown_members(found, FIRST_MEMBERS),
     )

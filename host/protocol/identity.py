@@ -9,13 +9,14 @@ from __future__ import annotations
 from msgspec import Raw
 
 from host.jsonrpc.raw import members, value
+from host.protocol.meta import OWN_PREFIX
 from host.sanitize import sanitize
 
 MAX_PART = 80
 """Characters of a name or a version that are shown; the rest is cut off."""
 MAX_INFO = 500
 """Characters of one member of a server's `serverInfo` that clients get."""
-SERVER_INFO = "colonnade/serverInfo"
+SERVER_INFO = f"{OWN_PREFIX}serverInfo"
 """Key in the `_meta` of the first result that a client gets: the `serverInfo` of the only server of its endpoint."""
 _INFO = ("name", "title", "version", "description", "websiteUrl")
 

@@ -13,7 +13,7 @@ import re
 import msgspec
 from msgspec import Raw
 
-from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, is_object, items, members
+from host.jsonrpc.raw import DECODE_ERRORS, NULL, encode, encode_object, is_object, items, members
 
 # Keywords of JSON Schema 2020-12 and of earlier drafts whose value is one schema, a list of them, or one for each name.
 SUBSCHEMA = frozenset(
@@ -30,7 +30,7 @@ _MAY_BE_BOOLEAN = frozenset(("additionalProperties", "additionalItems", "unevalu
 """Keywords whose value is usually a boolean, which every client accepts: draft-04 permits it for the first two."""
 
 _TYPES = frozenset(("null", "boolean", "object", "array", "number", "string", "integer"))
-_NULL, _OBJECT = Raw(b"null"), Raw(b'"object"')
+_OBJECT = Raw(b'"object"')
 _ANY_OBJECT = Raw(b'{"type":"object"}')
 _FOR_BOOLEANS = {b"true": Raw(b"{}"), b"false": Raw(b'{"not":{}}')}
 
@@ -110,7 +110,7 @@ def _mend_dialect(found: dict[str, Raw]) -> None:
 
 def _mend_type(found: dict[str, Raw]) -> None:
     try:
-        kinds = _type.decode(found.get("type", _NULL))
+        kinds = _type.decode(found.get("type", NULL))
     except DECODE_ERRORS:
         raise ValueError("'type' is of a wrong type") from None
     if kinds == "object":

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from host.jsonrpc.raw import NULL
 from host.jsonrpc.twins import KnownNames
 from host.protocol.meta import META
 from host.protocol.methods import (
@@ -50,6 +51,18 @@ KNOWN_PARAMS: Final[Mapping[str, KnownNames]] = {
     TASKS_UPDATE: KnownNames(META, "taskId", RESPONSES),
 }
 """By method. Requests of other methods are answered without their params reaching a rule or a server."""
+
+_ROUND: Final = {RESPONSES: (NULL,), STATE: (NULL,)}
+_PAGE: Final = {"cursor": (NULL, Raw(b'""'))}
+UNSET: Final[Mapping[str, Mapping[str, tuple[Raw, ...]]]] = {
+    TOOLS_CALL.name: {"task": (NULL,), **_ROUND},
+    PROMPTS_GET.name: _ROUND,
+    RESOURCES_READ.name: _ROUND,
+    **dict.fromkeys(LIST_METHOD_BY_NAME, _PAGE),
+    TASKS_LIST: _PAGE,
+}
+"""Values that count as a missing member, by method and member, since the Python SDK's server (2.3.0) takes them for
+one. No client gets an empty cursor from Colonnade."""
 
 _NOT_SENT: Final = frozenset((META, RESPONSES, STATE))
 """Members that belong to a connection or to one round of a call."""

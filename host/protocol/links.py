@@ -18,7 +18,7 @@ PAGE = "ui://"
 """Scheme of the URIs of pages (MCP Apps)."""
 
 _URI = '"uri"'
-_FLAT = ("ui/resourceUri", "openai/outputTemplate")
+PAGE_KEYS = ("ui/resourceUri", "openai/outputTemplate")
 """Members of `_meta` whose value is the URI of a page: the one of an earlier MCP Apps, and the one of another host."""
 _OF_PAGES = ("esourceUri", "openai/outputTemplate")
 """Words that text with a page contains. `esourceUri` is common to `resourceUri` and `ui/resourceUri`."""
@@ -27,13 +27,16 @@ Rename = Callable[[str], str]
 """Maps a URI of one side to the URI of the other side."""
 
 
-def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: Rename) -> Raw:
+def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: Rename, outlined: Raw) -> Raw:
     """The result with every resource URI at `places` and every page in its `_meta` renamed, all other bytes unchanged.
+
+    Args:
+        outlined: the outline of the result.
 
     Raises:
         ValueError: the result is not an object.
     """
-    if not may_contain_word(result, _URI, *_OF_PAGES):  # most results have no URI and are not decoded
+    if not may_contain_word(outlined, _URI, *_OF_PAGES):  # most results have no URI and are not decoded
         if not is_object(result):
             raise ValueError("expected an object")
         return result
@@ -97,7 +100,7 @@ def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
     except ValueError:
         return False
     changed = False
-    for name in _FLAT:
+    for name in PAGE_KEYS:
         changed = _rename_member(meta, name, rename) or changed
     if "ui" in meta and is_object(meta["ui"]):
         ui = members(meta["ui"])
@@ -120,7 +123,7 @@ def without_page(raw: Raw) -> Raw:
     found = members(raw)
     if "_meta" not in found or not is_object(found["_meta"]):
         return raw
-    meta = {name: each for name, each in members(found["_meta"]).items() if name not in ("ui", *_FLAT)}
+    meta = {name: each for name, each in members(found["_meta"]).items() if name not in ("ui", *PAGE_KEYS)}
     return encode_object({**found, "_meta": encode_object(meta)})
 
 

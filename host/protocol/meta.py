@@ -7,19 +7,35 @@ Each connection has its own progress tokens. Members under `io.modelcontextproto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_contain_word, members, value
+from host.jsonrpc.raw import (
+    EMPTY_OBJECT,
+    encode,
+    encode_object,
+    is_object,
+    may_contain_word,
+    members,
+    unless_null,
+    value,
+)
 from host.jsonrpc.twins import fold_name
+from host.protocol.links import PAGE_KEYS
 
 META = "_meta"
 PROGRESS_TOKEN = "progressToken"
 HOP_PREFIX = "io.modelcontextprotocol/"
+OWN_PREFIX = "colonnade/"
+"""Prefix of the keys that Colonnade itself sets."""
 _FOLDED_TOKEN = fold_name(PROGRESS_TOKEN)
+_PAGES = frozenset(map(fold_name, ("ui", *PAGE_KEYS)))
+"""Keys that name a page of MCP Apps."""
+_OF_ANOTHER_RESULT = ("resultType", "inputRequests", "requestState")
+"""Members that make a result a request to the client, for a reader that does not look at its type (2026-07-28)."""
 _HOP_WORDS = (_FOLDED_TOKEN.encode(), HOP_PREFIX.encode())
 
 
@@ -45,6 +61,18 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
     raise InvalidParams("the progress token is neither a string nor an integer")
 
 
+def increased_progress(report: Mapping[str, Raw], last: float) -> float | None:
+    """The value of a report of progress, if it is a number greater than that of the last report under its token, as it
+    must be (2025-11-25, "Progress Flow"); otherwise None."""
+    try:
+        progress = value(report["progress"])
+    except (ValueError, KeyError):
+        return None
+    if isinstance(progress, bool) or not isinstance(progress, int | float) or progress <= last:
+        return None
+    return progress
+
+
 def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     """Replace the progress token in `params` by `token` (None removes it), and remove the members of the connection
     that they came by, also what only some readers take for a progress token.
@@ -52,8 +80,9 @@ def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     Raises:
         InvalidParams: `_meta` is not an object.
     """
-    meta = params.get(META)
+    meta = unless_null(params.get(META))  # as for the Python SDK's server
     if meta is None:
+        params.pop(META, None)
         if token is not None:
             params[META] = encode({PROGRESS_TOKEN: token})
         return
@@ -101,6 +130,29 @@ def end_to_end_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
     except ValueError:
         raise InvalidParams("_meta is not an object") from None
     return {name: each for name, each in found.items() if not _is_hop_field(name)}
+
+
+def _is_ours(folded: str) -> bool:
+    return folded in _PAGES or folded.startswith(OWN_PREFIX)
+
+
+def unknown_members(found: Mapping[str, Raw], known: Collection[str]) -> dict[str, Raw]:
+    """The members of a server's result that are passed on where Colonnade makes the result anew: those that it does not
+    know, and of `_meta` those that belong to no connection, are not under a key of Colonnade's, and name no page of
+    MCP Apps, whose URIs have no meaning there. Nothing that some readers take for a known member, or for a request to
+    the client, which no rule has admitted here.
+
+    Args:
+        known: the names of the members that are made anew.
+    """
+    folded = {fold_name(each) for each in (META, *_OF_ANOTHER_RESULT, *known)}
+    kept = {name: each for name, each in found.items() if fold_name(name) not in folded}
+    meta = found.get(META, EMPTY_OBJECT)
+    if is_object(meta):
+        fields = end_to_end_fields({META: meta}).items()
+        if passed := {name: each for name, each in fields if not _is_ours(fold_name(name))}:
+            kept[META] = encode_object(passed)
+    return kept
 
 
 def _is_hop_field(name: str) -> bool:

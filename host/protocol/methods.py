@@ -51,6 +51,8 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 RESOURCES_CHANGED = "notifications/resources/list_changed"
 PROMPTS_CHANGED = "notifications/prompts/list_changed"
 
+LIST_MEMBERS = ("nextCursor", "resultType", "ttlMs", "cacheScope")
+"""The other members of a list's result that the protocol defines."""
 LIST_METHODS: dict[Kind, ListMethod] = {
     each.kind: each
     for each in (

@@ -8,7 +8,8 @@ requests, and the client sends the request again with the responses. The input r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from msgspec import Raw, Struct
 
@@ -16,9 +17,10 @@ from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
 from host.jsonrpc.twins import describe_twin
 from host.protocol.known_members import INPUT_REQUESTS, twin_in
+from host.protocol.meta import unknown_members
 from host.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL
 from host.protocol.server_requests import LIST_ROOTS
-from host.protocol.stateless import INPUT_REQUIRED, RESULT_TYPE
+from host.protocol.stateless import INPUT_REQUIRED, RESULT_TYPE, SCOPE, TTL, USUAL
 
 RETRIABLE_METHODS = frozenset({TOOLS_CALL.name, RESOURCES_READ.name, PROMPTS_GET.name})
 """The methods whose results may be `input_required` (2026-07-28, "Supported Requests")."""
@@ -27,6 +29,8 @@ MAX_KEYS = 32
 """Input requests that one result may have."""
 
 REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
+# With those of a complete result, which a client could take this for: its content was not made fit for the client.
+_KNOWN = (REQUESTS, RESPONSES, STATE, TTL, SCOPE, *USUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class InputRequests:
     has_requests: bool
     """Whether the result has the member `inputRequests`. If so, the retry has `inputResponses`, even if both are empty.
     """
+    unknown: Mapping[str, Raw] = field(default_factory=dict)
+    """The other members that are passed on; see `unknown_members`."""
 
 
 class Retry(Struct, frozen=True):
@@ -63,21 +69,26 @@ def read_input_required(result: Raw) -> InputRequests:
     if REQUESTS not in found and STATE not in found:
         raise ValueError(f"the result is {INPUT_REQUIRED} but has neither {REQUESTS} nor {STATE}")
     requests = _requests(found[REQUESTS]) if REQUESTS in found else {}
-    return InputRequests(requests, _state(found), REQUESTS in found)
+    return InputRequests(requests, _state(found), REQUESTS in found, unknown_members(found, _KNOWN))
 
 
-def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state: str | None) -> Raw:
+def input_required(
+    requests: Mapping[str, tuple[str, Mapping[str, Raw]]],
+    state: str | None,
+    unknown: Mapping[str, Raw] = MappingProxyType({}),
+) -> Raw:
     """An `input_required` result for a client.
 
     Args:
         requests: method and params of each input request, by key; may be empty if there is a state.
+        unknown: the members of the server's result that are passed on.
     """
     made = {RESULT_TYPE: encode(INPUT_REQUIRED)}
     if requests:
         made[REQUESTS] = encode_object({key: _request(*each) for key, each in requests.items()})
     if state is not None:
         made[STATE] = encode(state)
-    return encode_object(made)
+    return encode_object({**made, **unknown})
 
 
 def retry_of(params: Mapping[str, Raw]) -> Retry:

@@ -5,21 +5,43 @@ Source: "ServerCapabilities" of the schemas of 2024-11-05 to 2026-07-28.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
-from host.jsonrpc.readable import why_unreadable
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
+from host.jsonrpc.readable import why_unreadable, why_unreadable_result
 from host.protocol.abilities import TASKS_EXTENSION, object_members
-from host.protocol.identity import display_name
+from host.protocol.identity import SERVER_INFO, display_name
 from host.protocol.identity import server_info as read_server_info
-from host.protocol.methods import COMPLETION_CAPABILITY, LIST_METHODS, LOGGING_CAPABILITY, Kind
+from host.protocol.meta import META
+from host.protocol.methods import (
+    COMPLETION_CAPABILITY,
+    COMPLETION_COMPLETE,
+    LIST_METHODS,
+    LOGGING_CAPABILITY,
+    SET_LEVEL,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Kind,
+)
 from host.protocol.versions import STATELESS, Era, Revision
+
+FIRST_MEMBERS = ("protocolVersion", "supportedVersions", "capabilities", "instructions", "serverInfo")
+"""The members of a handshake or of a discovery that Colonnade makes anew. Neither passes on those of the other, which a
+reader of both may take for its own."""
+MAX_BESIDE = 16 * 1024
+"""Bytes of the members of a result besides those that Colonnade makes anew, up to which they are passed on."""
+_CAPABILITY_OF = {SET_LEVEL: LOGGING_CAPABILITY, **{row.method: row.capability for row in LIST_METHODS.values()}}
 
 LIST_CAPABILITIES = frozenset(row.capability for row in LIST_METHODS.values())
 """The server capabilities that have lists."""
+SUBSCRIPTION_FLAG = "subscribe"
+"""The member of the capability `resources` for subscriptions."""
+ALL_CAPABILITIES = LIST_CAPABILITIES | {LOGGING_CAPABILITY, COMPLETION_CAPABILITY, SUBSCRIPTION_FLAG}
+"""The server capabilities that Colonnade declares to clients, and the flag for subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +64,11 @@ class NegotiatedServer:
     """The instructions are left out because clients could not parse them."""
     info: tuple[tuple[str, str], ...] = ()
     """The members of its `serverInfo`, as clients may get them."""
+    beside: str = "{}"
+    """JSON object: the members of its handshake or discovery that clients of it alone get besides what Colonnade says
+    itself."""
+    refused_newer: bool = False
+    """It refused `initialize` with newer revisions instead of selecting this one."""
 
     @property
     def era(self) -> Era:
@@ -59,15 +86,35 @@ class NegotiatedServer:
     def has_logging(self) -> bool:
         return LOGGING_CAPABILITY in self.capabilities
 
+    def lacks(self, method: str) -> bool:
+        """Whether the method belongs to a capability that the server does not declare. Only for methods that are about
+        no entry, which Colonnade could answer instead: lists, `logging/setLevel`, `completion/complete` and
+        subscriptions."""
+        if method in (SUBSCRIBE, UNSUBSCRIBE):
+            return not self.has_subscriptions
+        if method == COMPLETION_COMPLETE:
+            return not self.has_completions
+        capability = _CAPABILITY_OF.get(method)
+        return capability is not None and capability not in self.capabilities
+
 
 def negotiated_server(
-    revision: Revision, capabilities: Raw, instructions: Raw | None, server_info: Raw | None
+    revision: Revision,
+    capabilities: Raw,
+    instructions: Raw | None,
+    server_info: Raw | None,
+    beside: Mapping[str, Raw] = MappingProxyType({}),
 ) -> NegotiatedServer:
     """Read the members of a server's handshake or discovery. Members of the wrong type count as missing.
+
+    Args:
+        beside: the members that Colonnade does not know; left out if they are long, or clients could not parse them.
 
     Raises:
         ValueError: `capabilities` is not an object.
     """
+    unknown = bytes(encode_object(dict(beside)))
+    passes = len(unknown) <= MAX_BESIDE and why_unreadable_result(unknown) is None
     found = {name: each for name, each in members(capabilities).items() if is_object(each)}
     runs_tasks, cancels_tasks = _tasks(revision, found)
     return NegotiatedServer(
@@ -81,32 +128,45 @@ def negotiated_server(
         cancels_tasks=cancels_tasks,
         unreadable=instructions is not None and why_unreadable(bytes(instructions)) is not None,
         info=read_server_info(server_info),
+        beside=unknown.decode() if passes else "{}",
     )
 
 
-def declared_capabilities(server: NegotiatedServer | None) -> dict[str, object]:
+def declared_capabilities(server: NegotiatedServer | None, lacking: Container[str] = ()) -> dict[str, object]:
     """The server capabilities that Colonnade declares to clients of this server alone, or (None) of all servers. The
     latter are those of Colonnade itself, whichever servers are connected, because a client gets them only once; a
-    declared feature may have an empty list."""
-    if server is None:
-        return {
-            "tools": {"listChanged": True},
-            "resources": {"listChanged": True, "subscribe": True},
-            "prompts": {"listChanged": True},
-            LOGGING_CAPABILITY: {},
-            COMPLETION_CAPABILITY: {},
-        }
+    declared feature may have an empty list.
+
+    Args:
+        lacking: those of ALL_CAPABILITIES that the client's view does not have.
+    """
     declared: dict[str, object] = {}
     for capability in dict.fromkeys(row.capability for row in LIST_METHODS.values()):
-        if capability in server.capabilities:
-            subscribes = capability == "resources" and server.has_subscriptions
-            flags = {"listChanged": capability in server.list_changed, "subscribe": subscribes}
+        if capability not in lacking and (server is None or capability in server.capabilities):
+            subscribes = capability == "resources" and (server is None or server.has_subscriptions)
+            flags = {
+                "listChanged": server is None or capability in server.list_changed,
+                SUBSCRIPTION_FLAG: subscribes and SUBSCRIPTION_FLAG not in lacking,
+            }
             declared[capability] = {name: True for name, is_set in flags.items() if is_set}
-    if server.has_logging:
+    if LOGGING_CAPABILITY not in lacking and (server is None or server.has_logging):
         declared[LOGGING_CAPABILITY] = {}
-    if server.has_completions:
+    if COMPLETION_CAPABILITY not in lacking and (server is None or server.has_completions):
         declared[COMPLETION_CAPABILITY] = {}
     return declared
+
+
+def first_members(server: NegotiatedServer | None) -> dict[str, Raw]:
+    """The members of the first result that a client gets that are of the only server of its endpoint: `beside`, and in
+    `_meta` its `serverInfo`, under a key of Colonnade's."""
+    if server is None:
+        return {}
+    beside = members(server.beside.encode())
+    meta = members(beside.get(META, EMPTY_OBJECT))
+    if server.info:
+        meta[SERVER_INFO] = encode(dict(server.info))
+    kept = {name: each for name, each in beside.items() if name != META}
+    return {**kept, META: encode_object(meta)} if meta else kept
 
 
 def _tasks(revision: Revision, capabilities: Mapping[str, Raw]) -> tuple[bool, bool]:

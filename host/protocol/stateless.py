@@ -10,7 +10,7 @@ Source: 2026-07-28, "General fields / _meta", "Versioning", "Discovery" and "Cac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -29,6 +29,7 @@ from host.jsonrpc.raw import (
     may_contain_word,
     members,
     string,
+    unless_null,
     value,
 )
 from host.jsonrpc.twins import fold_name
@@ -40,15 +41,21 @@ from host.protocol.abilities import (
     Abilities,
     abilities_of,
 )
-from host.protocol.identity import SERVER_INFO, implementation_info
+from host.protocol.identity import display_name, implementation_info
 from host.protocol.log_levels import level_of
-from host.protocol.meta import HOP_PREFIX, META, PROGRESS_TOKEN, end_to_end_fields
+from host.protocol.meta import HOP_PREFIX, META, PROGRESS_TOKEN, end_to_end_fields, unknown_members
 from host.protocol.methods import (
     DISCOVER,
     LIST_METHOD_BY_NAME,
     RESOURCES_READ,
 )
-from host.protocol.negotiated import NegotiatedServer, declared_capabilities, negotiated_server
+from host.protocol.negotiated import (
+    FIRST_MEMBERS,
+    NegotiatedServer,
+    declared_capabilities,
+    first_members,
+    negotiated_server,
+)
 from host.protocol.versions import MODERN, SERVED, Revision, unsupported_version
 
 VERSION = f"{HOP_PREFIX}protocolVersion"
@@ -57,7 +64,8 @@ CLIENT = f"{HOP_PREFIX}clientInfo"
 LEVEL = f"{HOP_PREFIX}logLevel"
 SERVER = f"{HOP_PREFIX}serverInfo"
 
-_HOP_MEMBERS = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
+HOP_MEMBERS = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
+"""The members of `_meta` that belong to one connection."""
 
 RESULT_TYPE = "resultType"
 COMPLETE = "complete"
@@ -96,6 +104,8 @@ class StatedEnvelope(Struct, frozen=True, dict=True):
     version: str
     capabilities: Raw
     level: Raw | None
+    client: str = ""
+    """Name and version as the client gives them; empty if it gives none."""
 
     @cached_property
     def checked(self) -> CheckedEnvelope:
@@ -159,7 +169,9 @@ def _divide(text: bytes) -> tuple[StatedEnvelope, Raw]:
     if not is_object(meta[CAPABILITIES]):
         raise InvalidParams(f"{CAPABILITIES} is not an object")
     kept = {name: each for name, each in meta.items() if not name.startswith(HOP_PREFIX)}
-    return StatedEnvelope(version, meta[CAPABILITIES], meta.get(LEVEL)), encode_object(kept)
+    level = unless_null(meta.get(LEVEL))  # as for the Python SDK's server
+    stated = StatedEnvelope(version, meta[CAPABILITIES], level, display_name(meta.get(CLIENT)))
+    return stated, encode_object(kept)
 
 
 _divide_once = lru_cache(maxsize=CACHED_CLIENTS)(_divide)
@@ -331,7 +343,7 @@ def strip_hop_fields(result: Raw) -> Raw:
     for name in hints:
         del found[name]
     if meta is not None and is_object(meta) and may_contain_word(meta, HOP_PREFIX):
-        kept = {name: each for name, each in members(meta).items() if name not in _HOP_MEMBERS}
+        kept = {name: each for name, each in members(meta).items() if name not in HOP_MEMBERS}
         if kept:
             found[META] = encode_object(kept)
         else:
@@ -339,10 +351,10 @@ def strip_hop_fields(result: Raw) -> Raw:
     return encode_object(found)
 
 
-_USUAL = frozenset(
+USUAL = frozenset(
     ("content", "structuredContent", "isError", "contents", "messages", "description", "completion", META, RESULT_TYPE)
 )
-"""Members of results, none of which is taken for another one."""
+"""Members of complete results, none of which is taken for another one."""
 
 
 class _Head:
@@ -378,7 +390,7 @@ def _insert_head(head: _Head, result: Raw) -> Raw:
     readers take for these: a complete result could be one that requires input to them. Of `_meta` only `serverInfo` is
     replaced."""
     found = members(result)
-    if not found.keys() <= _USUAL and (twins := head.twins_in(found)):
+    if not found.keys() <= USUAL and (twins := head.twins_in(found)):
         found = {name: each for name, each in found.items() if name not in twins}
         result = encode_object(found)
     if head.names.isdisjoint(found):
@@ -416,25 +428,26 @@ def discover_result(
     server: NegotiatedServer | None = None,
     tasks: bool = True,
     apps: bool = True,
+    lacking: Container[str] = (),
 ) -> Raw:
     """The result of a client's `server/discover`, with Colonnade's `serverInfo`; pass it to `complete_result`.
 
     Args:
         version: Colonnade's own version.
-        server: the only server of the endpoint, whose capabilities are declared; see `declared_capabilities`.
+        server: the only server of the endpoint, whose capabilities are declared; see `declared_capabilities` and
+            `first_members`.
         tasks: calls may become tasks.
         apps: MCP Apps pages are shown.
+        lacking: see `declared_capabilities`.
     """
-    capabilities = declared_capabilities(server)
+    capabilities = declared_capabilities(server, lacking)
     extensions = [name for name, offered in ((TASKS_EXTENSION, tasks), (APPS_EXTENSION, apps)) if offered]
     if extensions:
         capabilities["extensions"] = {name: {} for name in extensions}
     answer: dict[str, object] = {"supportedVersions": SERVED, "capabilities": capabilities}
     if instructions:
         answer["instructions"] = instructions
-    if server is not None and server.info:
-        answer[META] = {SERVER_INFO: dict(server.info)}
-    return with_server_info(encode(answer), version)
+    return with_server_info(encode({**answer, **first_members(server)}), version)
 
 
 def discover_params(revision: Revision, capabilities: Mapping[str, object], client_version: str) -> dict[str, Raw]:
@@ -460,4 +473,5 @@ def read_discovery(result: Raw) -> Discovery:
     if shared is None:
         return Discovery(None, versions)
     server = _members_or_none(found.get(META)).get(SERVER)
-    return Discovery(negotiated_server(shared, capabilities, found.get("instructions"), server), versions)
+    beside = unknown_members(found, (*FIRST_MEMBERS, *_HINTS))
+    return Discovery(negotiated_server(shared, capabilities, found.get("instructions"), server, beside), versions)

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object, items, members, string, value
+from host.jsonrpc.raw import encode, encode_object, items, members, string, unless_null, value
 from host.jsonrpc.twins import KnownNames, refuse_twins
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
@@ -128,17 +128,18 @@ def _as_json(chosen: Filter) -> Raw:
 
 
 def _wanted(found: Mapping[str, Raw], name: str) -> bool:
-    raw = bytes(found.get(name, b"false")).strip()
-    if raw not in (b"true", b"false"):
+    raw = bytes(found.get(name, b"null")).strip()
+    if raw not in (b"true", b"false", b"null"):
         raise InvalidParams(f"the member {name!r} of {_FILTER!r} is neither true nor false")
     return raw == b"true"
 
 
 def _strings_of(found: Mapping[str, Raw], name: str) -> tuple[str, ...]:
-    if name not in found:
+    listed = unless_null(found.get(name))
+    if listed is None:
         return ()
     try:
-        each = items(found[name])
+        each = items(listed)
         if len(each) > MAX_WATCHED:
             raise InvalidParams(f"the member {name!r} of {_FILTER!r} names more than {MAX_WATCHED} at once")
         return tuple(dict.fromkeys(map(string, each)))

@@ -14,7 +14,7 @@ type counts as missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -22,10 +22,20 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_contain_word, members, string, value
+from host.jsonrpc.raw import (
+    EMPTY_OBJECT,
+    encode,
+    encode_object,
+    is_object,
+    may_contain_word,
+    members,
+    string,
+    unless_null,
+    value,
+)
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.mrtr import input_required, read_input_required, retry_of
-from host.protocol.stateless import COMPLETE, RESULT_TYPE, TASK
+from host.protocol.stateless import COMPLETE, HOP_MEMBERS, RESULT_TYPE, TASK
 
 TASKS_GET = "tasks/get"
 TASKS_RESULT = "tasks/result"
@@ -86,6 +96,9 @@ class Task:
     """Milliseconds that a client should wait between two requests for the status."""
     message: str | None
     """Status message for people."""
+    meta: Raw | None = None
+    """`_meta` of the result that says that the task was made, as an object with members, without those of the
+    connection. It may hold a text for the model meanwhile: `io.modelcontextprotocol/model-immediate-response`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +145,7 @@ def status_of_result(result: Raw, *, extension: bool) -> Status:
 
 def created_in_handshake(task: Task) -> Raw:
     """The result of a call that became a task."""
-    return encode({"task": _as_handshake_json(task)})
+    return encode({"task": _as_handshake_json(task), **_with_meta(task)})
 
 
 def status_in_handshake(task: Task) -> Raw:
@@ -172,7 +185,7 @@ ACKNOWLEDGEMENT = encode({RESULT_TYPE: COMPLETE})
 
 def created_in_extension(task: Task) -> Raw:
     """The result of a call that became a task."""
-    return encode({RESULT_TYPE: TASK, **_as_extension_json(task)})
+    return encode({RESULT_TYPE: TASK, **_as_extension_json(task), **_with_meta(task)})
 
 
 def status_in_extension(
@@ -219,10 +232,10 @@ def task_request_of(params: Mapping[str, Raw]) -> TaskRequest | None:
     if task is None:
         return None
     try:
-        ttl = members(task).get(_TTL)
+        ttl = unless_null(members(task).get(_TTL))
     except ValueError:
         raise InvalidParams("the member 'task' is not an object") from None
-    if ttl is None or bytes(ttl) == b"null":
+    if ttl is None:
         return TaskRequest(None)
     wanted = _milliseconds(ttl)
     if wanted is None:
@@ -331,10 +344,10 @@ def read_created(result: Raw, *, extension: bool) -> Task:
     if extension:
         if _text(found, RESULT_TYPE) != TASK:
             raise ValueError("the result is not of type task")
-        return _task(found, _TTL_MS, _POLL_MS)
+        return replace(_task(found, _TTL_MS, _POLL_MS), meta=_meta(found))
     if "task" not in found:
         raise ValueError("the result has no member 'task'")
-    return _task(members(found["task"]), _TTL, _POLL)
+    return replace(_task(members(found["task"]), _TTL, _POLL), meta=_meta(found))
 
 
 def read_status(result: Raw, *, extension: bool) -> TaskState:
@@ -414,6 +427,10 @@ def _as_json(task: Task, ttl: str, poll: str) -> dict[str, object]:
     return found
 
 
+def _with_meta(task: Task) -> dict[str, object]:
+    return {} if task.meta is None else {META: task.meta}
+
+
 def _detail(
     task: Task,
     inputs: Mapping[str, tuple[str, Mapping[str, Raw]]] | None,
@@ -458,6 +475,14 @@ def _task(found: Mapping[str, Raw], ttl: str, poll: str) -> Task:
         poll_ms=_milliseconds(found.get(poll)),
         message=_text(found, "statusMessage"),
     )
+
+
+def _meta(found: Mapping[str, Raw]) -> Raw | None:
+    meta = found.get(META)
+    if meta is None or not is_object(meta):
+        return None
+    kept = {name: each for name, each in members(meta).items() if name not in HOP_MEMBERS and name != RELATED_TASK}
+    return encode_object(kept) if kept else None
 
 
 def _required_member(found: Mapping[str, Raw], member: str, task: Task) -> Raw:

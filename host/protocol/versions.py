@@ -133,6 +133,8 @@ _2026_07_28 = replace(
 
 LEGACY: dict[str, Revision] = {each.name: each for each in (_2024_11_05, _2025_03_26, _2025_06_18, _2025_11_25)}
 LATEST_LEGACY = _2025_11_25
+HANDSHAKES: tuple[Revision, ...] = tuple(reversed(LEGACY.values()))
+"""The handshake revisions, newest first."""
 MODERN: dict[str, Revision] = {each.name: each for each in (_2026_07_28,)}
 LATEST = _2026_07_28
 

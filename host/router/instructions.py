@@ -6,29 +6,39 @@ from host.exchange import Caller
 from host.policy.definitions import Definitions
 from host.upstream.supervisor import UpstreamServer
 from host.upstream.upstreams import Upstreams
+from host.views import View
 
 MAX_INSTRUCTIONS = 2048
 """Characters of one server's instructions in the merged text."""
 MAX_ALL_INSTRUCTIONS = 8192
 """Characters of the merged text."""
+PREAMBLE = (
+    "Several servers answer here. Their tools and prompts are called <server>__<name> and their resources "
+    "<server>+<URI>; where a server's own text below uses a bare name, put its prefix before it."
+)
+PLAIN_PREAMBLE = (
+    "Several servers answer here. Their resources are called <server>+<URI>; where a server's own text below uses a "
+    "bare URI, put its prefix before it."
+)
 
 
-def merged_instructions(caller: Caller, upstreams: Upstreams, definitions: Definitions) -> str:
-    """The instructions of all servers under headings, shortened; on a server's own endpoint that server's, unchanged.
-    Held instructions are left out. Those of a server that is away are the last ones that it sent."""
-    if caller.endpoint is not None:
-        upstream = upstreams.by_id.get(caller.endpoint)
+def merged_instructions(caller: Caller, view: View, upstreams: Upstreams, definitions: Definitions) -> str:
+    """The instructions of all servers of the caller's view under headings, shortened, or those that the view has in
+    their place; on a server's own endpoint that server's, unchanged. Held instructions are left out. Those of a server
+    that is away are the last ones that it sent."""
+    if caller.endpoint.server is not None:
+        upstream = upstreams.by_id.get(caller.endpoint.server)
         return "" if upstream is None else _instructions_of(upstream, definitions, caller) or ""
+    if view.instructions is not None:
+        return view.instructions
     parts: list[str] = []
-    for server, upstream in upstreams.by_id.items():
+    for upstream in map(upstreams.by_id.__getitem__, upstreams.at(caller.endpoint)):
         text = _instructions_of(upstream, definitions, caller)
         if text:
-            heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
+            spec = upstream.spec
+            heading = f"## {spec.outward_prefix}" + (f" ({spec.title})" if spec.title else "")
             parts.append(f"{heading}\n{_cut(text, MAX_INSTRUCTIONS)}")
-    preamble = (
-        "Several servers answer here. Their tools and prompts are called <server>__<name> and their resources "
-        "<server>+<URI>; where a server's own text below uses a bare name, put its prefix before it."
-    )
+    preamble = PLAIN_PREAMBLE if view.names.plain else PREAMBLE
     return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
 
 

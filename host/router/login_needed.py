@@ -89,8 +89,8 @@ class LoginOffers:
         return (
             caller.abilities.url
             and not why_no_login(spec)
-            and requests.allows(spec.id, ServerRequest.URL)
-            and requests.evaluate(spec.id, ServerRequest.URL, LOGIN_PAGE).verdict is Verdict.ALLOW
+            and requests.allows(spec.id, ServerRequest.URL, caller)
+            and requests.evaluate(spec.id, ServerRequest.URL, LOGIN_PAGE, caller).verdict is Verdict.ALLOW
         )
 
 
@@ -172,4 +172,4 @@ class _Offer:
             await trio.sleep_forever()
 
     def _begin_timeout(self) -> None:
-        self._waiting.deadline = trio.current_time() + self._upstream.spec.timeout
+        self._waiting.deadline = trio.current_time() + self._upstream.spec.longest_wait

@@ -7,13 +7,15 @@ and missing entries share it too, and get the same error. Sessions, transports a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from config.globs import MAX_LENGTH
 from host.attempts import Attempt, Reason
+from host.catalog import Entry
 from host.errors import (
     AmbiguousMembers,
     ColonnadeError,
@@ -35,18 +37,22 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient, ResolvedName
-from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification, Request
+from host.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request
+from host.jsonrpc.outline import outline_soon
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
-from host.names import outward_uri
-from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, WatchPermit
-from host.protocol.abilities import Abilities, abilities_of
-from host.protocol.codes import as_relayed, means_not_found, uri_in
+from host.policy.confirmations import stale_approval
+from host.policy.gate import CallPermit, ConfirmationRequired, WatchPermit
+from host.protocol.abilities import are_passed_on, lacks, object_members
+from host.protocol.codes import as_relayed, means_not_found, required_capabilities, uri_in
 from host.protocol.downgrade import downgrade_result
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import level_of
 from host.protocol.methods import (
+    COMPLETION_CAPABILITY,
     COMPLETION_COMPLETE,
     LIST_METHOD_BY_NAME,
+    LIST_METHODS,
+    LOGGING_CAPABILITY,
     RESOURCE,
     RESOURCE_UPDATED,
     SET_LEVEL,
@@ -57,11 +63,11 @@ from host.protocol.methods import (
     Kind,
     target_of,
 )
-from host.protocol.negotiated import NegotiatedServer
+from host.protocol.negotiated import ALL_CAPABILITIES, SUBSCRIPTION_FLAG, NegotiatedServer
 from host.protocol.server_requests import (
     URL_REQUIRED,
 )
-from host.protocol.versions import LATEST, SESSION, STATELESS
+from host.protocol.versions import SESSION, STATELESS
 from host.router.instructions import merged_instructions
 from host.router.lists import Lists
 from host.router.login_needed import LoginOffers
@@ -82,9 +88,10 @@ from host.router.prepare import (
     next_step,
 )
 from host.router.resolve import Resolver, not_found
+from host.router.tool_search import ToolSearch
 from host.router.url_required import admit_urls, url_input_required, url_required_error
 from host.seal import Seal
-from host.source import EntryRef
+from host.source import Endpoint, EntryRef
 from host.upstream.client import Client
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
@@ -99,15 +106,17 @@ class Router:
     def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
         self.catalog = runtime.catalog
         self._gate = runtime.gate
-        self._log_levels = runtime.log_levels
-        self._upstreams = upstreams
+        self._views = runtime.gate.policies.views
+        self.log_levels = runtime.log_levels
+        self.upstreams = upstreams
         self._login_offers = LoginOffers(runtime, upstreams)
         self.resolver = Resolver(runtime, upstreams)
         self.lists = Lists(runtime, upstreams, seal)
+        self.tool_search = ToolSearch(runtime, upstreams, self.resolver, self.lists)
 
     def has_endpoint(self, server: str) -> bool:
         """Whether this server has an endpoint of its own."""
-        return server in self._upstreams
+        return server in self.upstreams
 
     async def answer(self, exchange: Exchange) -> Answer:
         """The result of an exchange; InputRequired only if the exchange has a round.
@@ -181,7 +190,7 @@ class Router:
                 self._record_attempt(exchange, Reason.UNCONFIRMED)
                 raise
         if method == SET_LEVEL:
-            self._log_levels.set_level(exchange.caller, level_of(exchange.params))
+            self.log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound.of_method(method)
 
@@ -196,7 +205,7 @@ class Router:
         kind, name = target_of(exchange.request.method, exchange.params)
         target = self.resolver.resolve_now(caller, kind, name)
         named = target.server or ""
-        servers = list(self._upstreams.by_id) if not named and kind is RESOURCE else [named]
+        servers = list(self.upstreams.at(caller.endpoint)) if not named and self._shows_none(kind, caller) else [named]
         why = {server: self._why_hidden(target, server, caller) for server in servers}
         hiding = [server for server in servers if why[server] is not Reason.MISSING]  # a generator would stop early
         server = hiding[0] if hiding else named
@@ -205,16 +214,20 @@ class Router:
         why_refused = reason or why.get(server, Reason.MISSING)
         self._count_attempt(why_refused, kind.value, name, server, caller, exchange.address)
 
+    def _shows_none(self, kind: Kind, caller: Caller) -> bool:
+        """Whether a name of this kind may show no server."""
+        return kind is RESOURCE or self._views.view(caller.endpoint.view).names.plain
+
     def _why_hidden(self, target: ResolvedName, server: str, caller: Caller) -> Reason:
         """The reason why the caller does not get an entry of this server: the one of its name, or, for a URI that names
         no server, any that lists it."""
         ref = target.ref
         if ref is None:
-            ref = EntryRef(self._upstreams.source(server, caller), target.kind, target.asked)
+            ref = EntryRef(self.upstreams.source(server, caller), target.kind, target.asked)
             exists = self.catalog.entry(ref) is not None
         else:
-            exists = target.kind is RESOURCE or target.entry is not None
-        return self._gate.definitions.why_hidden(ref, exists=exists)
+            exists = target.exists
+        return self._gate.definitions.why_hidden(ref, self._gate.caller_name(caller), exists=exists)
 
     def record_ambiguous(self, request: Request, caller: Caller, address: str) -> None:
         """Record that a request was refused since some readers take one of its members for another one. The recorded
@@ -231,72 +244,76 @@ class Router:
             self._count_attempt(Reason.AMBIGUOUS, row.kind.value, name, server, caller, address)
 
     def _count_attempt(self, why: Reason, kind: str, name: str, server: str, caller: Caller, address: str) -> None:
-        known = server if server in self._upstreams else ""
+        known = server if server in self.upstreams else ""
         attempt = Attempt(why, kind, name, address, caller.identity or "", caller.name, known)
         self._gate.decision_log.record_attempt(attempt)
 
-    def roots_changed(self, caller: Caller) -> None:
-        """Report that the caller's roots have changed."""
-        self._upstreams.roots_changed(caller)
-
-    def serve_only(self, caller: Caller) -> None:
-        """Serve this caller only: there will be no other client."""
-        self._upstreams.serve_only(caller)
-
-    def set_log_level(self, caller: Caller, level: str) -> None:
-        """Set the level from which on the caller wants log messages of its requests, until it is released."""
-        self._log_levels.set_level(caller, level)
-
-    def note_no_log_level(self, caller: Caller) -> None:
-        """Note a caller with a session, which has set no log level yet."""
-        self._log_levels.set_none(caller)
-
-    def clear_log_level(self, caller: Caller) -> None:
-        """Clear the log level that a request of this caller set."""
-        self._log_levels.forget(caller)
-
-    def may_park(self, caller: Caller, target: ResolvedName) -> bool:
+    def may_park(self, caller: Caller, target: ResolvedName, through: str) -> bool:
         """Whether the client may have to answer something in the middle of a call of this entry, not only after its
-        result: requests of its server, or a login that it needs."""
+        result: requests of its server, or a login that it needs. `through`: see `Exchange`."""
         ref = target.ref
-        if ref is not None and self._gate.client_may_confirm(ref, caller):
+        if ref is None and self.tool_search.offers(caller, target.asked):
+            return False
+        if ref is not None and self._gate.client_may_confirm(ref, caller, through):
             return True
-        upstream = self._upstreams.find(target.server or "", caller)
+        upstream = self.upstreams.find(target.server or "", caller)
         if upstream is not None and (upstream.life.needs_login or self._login_offers.may_come(upstream, caller)):
             return True
         negotiated = None if upstream is None else upstream.negotiated
         is_call = target.kind is Kind.TOOL
         return negotiated is None or negotiated.era is SESSION or (is_call and negotiated.runs_tasks)
 
-    def release(self, caller: Caller) -> None:
-        """Stop all notifications to this caller."""
-        self._upstreams.release(caller)
-
     def forget(self, caller: Caller) -> None:
         """Forget a caller that is gone."""
-        self._upstreams.forget(caller)
+        self.upstreams.forget(caller)
         self._gate.forget(caller)
 
     # Listing
 
-    async def wait_listed(self, caller: Caller, *, at_most: float = math.inf) -> None:
-        """Wait at most so many seconds for servers at the caller's endpoint that were never seen; see
-        `Upstreams.wait_listed`."""
-        await self._upstreams.wait_listed(caller.endpoint, caller, at_most=at_most)
+    def lacking(self, caller: Caller) -> frozenset[str]:
+        """The server capabilities, and `subscribe`, that no server of the caller's view offers it; none without a
+        view. A server of which nothing is known may offer all."""
+        endpoint = caller.endpoint
+        if not endpoint.view:
+            return frozenset()
+        view, offered = self._views.view(endpoint.view), set[str]()
+        for server in self.upstreams.at(endpoint):
+            negotiated = self.upstreams[server].offering(caller).negotiated
+            shown = {LIST_METHODS[kind].capability for kind in Kind if view.may_offer(server, kind)}
+            offered |= shown if negotiated is None else shown & negotiated.capabilities
+            if negotiated is None or negotiated.has_logging:
+                offered.add(LOGGING_CAPABILITY)
+            if shown - {LIST_METHODS[Kind.TOOL].capability} and (negotiated is None or negotiated.has_completions):
+                offered.add(COMPLETION_CAPABILITY)
+            if negotiated is None or negotiated.has_subscriptions:
+                offered.add(SUBSCRIPTION_FLAG)
+        return ALL_CAPABILITIES - offered
 
     def server_for(self, caller: Caller) -> NegotiatedServer | None:
         """The offer of the only server of the caller's endpoint, or the remembered one; None if that is not known, and
-        at the endpoint of all servers."""
-        server = self._upstreams.by_id.get(caller.endpoint or "")
-        return None if server is None else server.offering(caller).negotiated
+        at the endpoint of all servers. An untrusted one's has no other members: no person approves them. Nor has one
+        of which the caller's view has a part: they may name the rest."""
+        id = caller.endpoint.server or ""
+        server = self.upstreams.by_id.get(id)
+        found = None if server is None else server.offering(caller).negotiated
+        view = self._views.view(caller.endpoint.view)
+        is_whole = all(view.offers_all(id, kind) for kind in Kind) and not self._gate.policies.sanitizes(id)
+        return found if found is None or is_whole else replace(found, beside="{}")
 
-    def shows_apps(self, endpoint: str | None) -> bool:
+    def is_undeclared(self, caller: Caller, method: str) -> bool:
+        """Whether the only server of the caller's endpoint does not declare what this method needs, so that a direct
+        client would be told that there is no such method (2025-11-25, "Lifecycle / Capability Negotiation")."""
+        server = self.server_for(caller)
+        return server is not None and server.lacks(method)
+
+    def shows_apps(self, endpoint: Endpoint) -> bool:
         """Whether clients of this endpoint may see pages of MCP Apps."""
-        return endpoint is None or self._gate.policies.shows_apps(endpoint)
+        return endpoint.server is None or self._gate.policies.shows_apps(endpoint.server)
 
     def instructions(self, caller: Caller) -> str:
         """The instructions for this caller at its endpoint."""
-        return merged_instructions(caller, self._upstreams, self._gate.definitions)
+        view = self._views.view(caller.endpoint.view)
+        return merged_instructions(caller, view, self.upstreams, self._gate.definitions)
 
     # Requests to one entry
 
@@ -321,7 +338,7 @@ class Router:
             TimedOut, TooManyRequests: see `Upstreams.wait_started`.
             ColonnadeError: see `LoginOffers.wait`.
         """
-        server, caller, kind, upstreams = target.server or "", exchange.caller, target.kind, self._upstreams
+        server, caller, kind, upstreams = target.server or "", exchange.caller, target.kind, self.upstreams
         if step is Step.WAIT_STARTED:
             await upstreams.wait_started(server, caller, target.since)
         elif step is Step.WAIT_READ:
@@ -341,33 +358,41 @@ class Router:
         """One attempt at a server that has started. Gives the result outward names, and the form that the caller can
         read. None if the caller is served in the other era by now; then the server has processed nothing."""
         caller, method = exchange.caller, TARGETED[exchange.request.method]
+        if target.ref is None and not exchange.through and self.tool_search.offers(caller, target.asked):
+            return await self.tool_search.answer(exchange, target.asked)
         ref, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
-        server, exists = ref.source.server, kind is RESOURCE or target.entry is not None
+        server, exists, entry = ref.source.server, target.exists, target.entry
+        if entry is not None and entry.arguments is not None:
+            edited = self._with_override(exchange, target, entry.arguments.call)
+            exchange, exists = (exchange, False) if edited is None else (edited, exists)
+        permit = await self._gate.admit(exchange, ref, exists=exists)
+        if permit is None:
+            raise not_found(kind, asked) if kind is RESOURCE else self.resolver.not_listed(server, kind, asked, caller)
+        async with permit:
+            if permit.admission.access is not None and entry is not None:
+                self._check_override(entry, caller)
+            if exchange.round is not None and exchange.round.server not in (None, server):
+                raise UnknownState  # the name belongs to another server by now
+            try:
+                answer = await self._send(permit)
+            except ServerErrorResponse as refusal:
+                raise self._translate_error(refusal, permit, asked) from None
+            if answer is Sending.REFUSE_MISSING:
+                raise not_found(kind, asked)
+            if isinstance(answer, Sending):
+                return None
+            if isinstance(answer, InputRequired):
+                return permit.renew_for_retry(answer)
+            result = permit.accept(answer)
+        outlined = outline_soon(result) if answer.outlined is None else answer.outlined
         try:
-            async with self._gate.passage(exchange, ref, exists=exists) as permit:
-                if exchange.round is not None and exchange.round.server not in (None, server):
-                    raise UnknownState  # the name belongs to another server by now
-                try:
-                    answer = await self._send(permit)
-                except ServerErrorResponse as refusal:
-                    raise self._translate_error(refusal, permit, asked) from None
-                if answer is Sending.REFUSE_MISSING:
-                    raise not_found(kind, asked)
-                if isinstance(answer, Sending):
-                    return None
-                if isinstance(answer, InputRequired):
-                    return permit.renew_for_retry(answer)
-                result = permit.accept(answer)
-        except NotVisible:
-            if kind is Kind.RESOURCE:
-                raise not_found(kind, asked) from None
-            raise self.resolver.not_listed(server, kind, asked, caller) from None
-        try:
-            if caller.endpoint is None:
-                result = rename_in_result(result, method.links, _outward(server))
+            if caller.endpoint.server is None:
+                outward = partial(self._views.names.outward_uri, server)
+                result = rename_in_result(result, method.links, outward, outlined)
         except ValueError:
             raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
-        return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
+        freshness = self._views.as_cacheable(answer.freshness)
+        return Answered(downgrade_result(method.name, result, caller.abilities, outlined), freshness)
 
     async def _send(self, permit: CallPermit, past: Sent = UNSENT) -> Answer | Sending:
         """Have the server answer an admitted request. It is sent once more if the server did not process it because it
@@ -379,13 +404,13 @@ class Router:
         Returns:
             The answer, or why the request was not processed: Sending.RESOLVE_AGAIN or Sending.REFUSE_MISSING.
         """
-        server, exchange, upstreams = permit.ref.server, permit.exchange, self._upstreams
+        server, exchange, upstreams = permit.ref.source.server, permit.exchange, self.upstreams
         # The server may have been stopped or restarted, and its lists got old, while a person was asked.
         while (step := next_sending(self._look_at_server(permit), past)) is not LEASE:
             if step is Sending.WAIT_STARTED:
                 await upstreams.wait_started(server, exchange.caller)
             elif step is Sending.REREAD:
-                await upstreams.reread(server, exchange.caller)
+                await upstreams.reread(exchange.caller, server)
             else:
                 raise _keeps_changing(server)
             past = past.after(step)
@@ -409,7 +434,7 @@ class Router:
         recovery = after_failure(failure, past, retries=exchange.round is not None)
         if recovery is Recovery.REOPEN:
             await client.wait_lost()
-            await self._upstreams[client.server].serving(exchange.caller).life.wait_retried()
+            await self.upstreams[client.server].serving(exchange.caller).life.wait_retried()
             answer = await self._send(permit, past)
             if isinstance(answer, Sending):
                 permit.fail(problem)
@@ -426,16 +451,16 @@ class Router:
 
     def _look_at_server(self, permit: CallPermit) -> Reached:
         """The present knowledge of the server of an admitted request, of which nothing is leased."""
-        server, exchange = permit.ref.server, permit.exchange
-        is_starting = self._upstreams.is_starting(server, exchange.caller)
+        server, exchange = permit.ref.source.server, permit.exchange
+        is_starting = self.upstreams.is_starting(server, exchange.caller)
         was_asked = permit.admission.access is not None and exchange.request.method in TARGETED
-        is_old = was_asked and self._upstreams.are_old(server, exchange.caller)
+        is_old = was_asked and self.upstreams.are_old(exchange.caller, server)
         return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
 
     def _look_at_connection(self, permit: CallPermit, client: Client, past: Sent) -> Reached:
         """The present knowledge of the server of an admitted request, and of the leased connection."""
         source, exchange, server = permit.ref.source, permit.exchange, client.negotiated
-        is_other_era = self._upstreams.source(source.server, exchange.caller) != source
+        is_other_era = self.upstreams.source(source.server, exchange.caller) != source
         row = TARGETED.get(exchange.request.method)
         if row is None:
             is_capable = server.has_completions
@@ -455,25 +480,55 @@ class Router:
         ref = target.ref if kind is Kind.RESOURCE else self.resolver.reachable(target, caller)
         if ref is None:
             raise not_found(kind, name)
-        exists = (
-            target.entry is not None or target.by_listing or (kind is Kind.RESOURCE and self.resolver.is_listed(ref))
-        )
+        exists = target.entry is not None
+        if kind is RESOURCE:
+            exists = (target.by_listing or self.resolver.is_listed(ref)) and not target.outside
+        if target.entry is not None and target.entry.arguments is not None:
+            edited = self._with_override(exchange, target, target.entry.arguments.completion)
+            exchange, exists = (exchange, False) if edited is None else (edited, exists)
         try:
-            async with self._gate.passage(exchange, ref, exists=exists, confirm=False) as permit:
-                try:
-                    answer = await self._send(permit)
-                except ServerErrorResponse as refusal:
-                    if refusal.code == METHOD_NOT_FOUND:
-                        return Answered(NO_COMPLETION)
-                    raise self._translate_error(refusal, permit, name) from None
-                if isinstance(answer, Sending):  # the server cannot complete, or is of the other era by now
-                    return Answered(NO_COMPLETION)
-                assert isinstance(answer, Answered), "nobody goes on with a completion"
-                return Answered(permit.accept(answer), answer.freshness)
+            permit = self._gate.admit_without_confirmation(exchange, ref, exists=exists)
         except ConfirmationRequired:  # no person is asked about every letter that a user types
             return Answered(NO_COMPLETION)
-        except NotVisible:
-            raise self.resolver.not_listed(ref.server, kind, name, caller) from None
+        if permit is None:
+            raise self.resolver.not_listed(ref.server, kind, name, caller)
+        async with permit:
+            try:
+                answer = await self._send(permit)
+            except ServerErrorResponse as refusal:
+                if refusal.code == METHOD_NOT_FOUND:
+                    if caller.endpoint.server is not None:
+                        raise MethodNotFound.of_method(COMPLETION_COMPLETE) from None
+                    return Answered(NO_COMPLETION)
+                raise self._translate_error(refusal, permit, name) from None
+            if isinstance(answer, Sending):  # the server cannot complete, or is of the other era by now
+                return Answered(NO_COMPLETION)
+            assert isinstance(answer, Answered), "nobody goes on with a completion"
+            return Answered(permit.accept(answer), answer.freshness)
+
+    def _with_override(
+        self, exchange: Exchange, target: ResolvedName, edit: Callable[[Mapping[str, Raw]], Mapping[str, Raw]]
+    ) -> Exchange | None:
+        """The exchange with the params that the server gets: rules, people and records see these. None if the caller
+        may not know the entry, which counts as missing then: what is refused would tell that there is one.
+
+        Raises:
+            InvalidParams: the client may not send these arguments.
+        """
+        if not self.resolver.is_offered(target, exchange.caller):
+            return None
+        return structs.replace(exchange, params=edit(exchange.params))
+
+    def _check_override(self, entry: Entry, caller: Caller) -> None:
+        """For a call that a person has confirmed, which may have taken minutes.
+
+        Raises:
+            StaleApproval: the call would be another one by the overrides of now.
+        """
+        part = self.catalog.snapshot(entry.ref.kind, caller.viewer).parts.get(entry.ref.server)
+        now = None if part is None else part.by_name.get(entry.ref.name)
+        if now is not None and (now.left_out or now.arguments != entry.arguments):
+            raise stale_approval(entry.ref.item)
 
     def _translate_error(
         self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
@@ -485,15 +540,22 @@ class Router:
             return not_found(ref.kind, name)
         if refusal.code == URL_REQUIRED:
             return url_required_error(self._gate.server_requests, refusal, permit)
-        if refusal.code == MissingAbility.code and not _lacks_abilities(refusal.data, caller.abilities):
-            # The client could answer, but the server may not ask: repeating the request would not help.
-            text = f"{ref.server} needs to ask the client for something that it is not allowed to ask for"
-            text = f"{text}: {refusal.message}" if refusal.message else text
-            return Forbidden(ref.server, text)
-        if caller.endpoint is None:
-            data = _with_outward_uri(refusal.data, permit, name)
+        required = required_capabilities(refusal.data) if refusal.code == MissingAbility.code else None
+        if required is not None and object_members(required) and not lacks(caller.abilities, required):
+            # A client that is told to declare what it does declare would repeat its request in vain.
+            return _not_passed_on(refusal, required)
+        if caller.endpoint.server is None:
+            data = self._with_outward_uri(refusal.data, permit, name)
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
         return refusal if caller.era is STATELESS else as_relayed(refusal)
+
+    def _with_outward_uri(self, data: Raw | None, permit: CallPermit | WatchPermit, asked: str) -> Raw | None:
+        """The data of a server's error, with its URI in the form that the client can use."""
+        uri = uri_in(data)
+        if data is None or uri is None:
+            return data
+        outward = asked if uri == permit.ref.name else self._views.names.outward_uri(permit.ref.server, uri)
+        return encode_object({**members(data), "uri": encode(outward)})
 
     # Resource subscriptions
 
@@ -508,15 +570,18 @@ class Router:
         ref = permit.ref
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:
-            at_all = exchange.caller.endpoint is None
-            outward = name if uri == ref.name else outward_uri(ref.server, uri) if at_all else uri
+            endpoint = exchange.caller.endpoint
+            if uri != ref.name and not self._views.offers(endpoint, EntryRef(ref.source, RESOURCE, uri)):
+                return
+            at_all = endpoint.server is None
+            outward = name if uri == ref.name else self._views.names.outward_uri(ref.server, uri) if at_all else uri
             said = self._gate.policies.sanitize(ref.server, encode_object({**notice, "uri": encode(outward)}))
             exchange.caller.client.notify(Notification(RESOURCE_UPDATED, said))
 
         try:
             async with self._gate.policies.meter(ref.server).slot():
                 with permit.dispatch():
-                    await self._upstreams[ref.server].watch(permit, changed)
+                    await self.upstreams[ref.server].watch(permit, changed)
         except ServerErrorResponse as refusal:
             raise self._translate_error(refusal, permit, name) from None
         return EMPTY_OBJECT
@@ -533,9 +598,9 @@ class Router:
         target = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name)
         ref = self.resolver.reachable(target, exchange.caller, may_start=True)
         # Before the gate is asked: otherwise denied and missing resources would get different responses.
-        self._upstreams[ref.server].check_subscribable(exchange.caller)
+        self.upstreams[ref.server].check_subscribable(exchange.caller)
         # No server sends updates for such a URI, whose subscription would hold memory.
-        permit = None if len(ref.name) > MAX_LENGTH else self._gate.admit_watch(exchange, ref)
+        permit = None if len(ref.name) > MAX_LENGTH else self._gate.admit_watch(exchange, ref, exists=target.exists)
         if permit is None:
             raise not_found(Kind.RESOURCE, name)
         return permit
@@ -543,10 +608,11 @@ class Router:
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """End the caller's subscription, even while its server is disconnected: no request is sent to the server
         here."""
-        ref = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name).ref
-        if ref is None or not self._gate.definitions.is_known(ref):
+        target = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name)
+        ref = target.ref if target.exists else None
+        if ref is None or not self._gate.definitions.is_known(ref, self._gate.caller_name(exchange.caller)):
             raise not_found(Kind.RESOURCE, name)
-        if (server := self._upstreams.by_id.get(ref.server)) is not None:
+        if (server := self.upstreams.by_id.get(ref.server)) is not None:
             server.unwatch(ref.name, exchange.caller)
         return EMPTY_OBJECT
 
@@ -566,32 +632,16 @@ def _failure_of(problem: UpstreamError, method: str) -> CallFailure:
     return CallFailure.URL_REQUIRED if wants_pages else CallFailure.REFUSED
 
 
-def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
-    """Whether the caller declares less than the capabilities that a server's error requires."""
-    try:
-        required = members(data or b"")["requiredCapabilities"]
-    except (KeyError, ValueError):
-        return True
-    needed = abilities_of(LATEST, required)
-    return any(
-        getattr(needed, each) and not getattr(abilities, each)
-        for each in ("roots", "sampling", "sampling_tools", "form", "url")
-    )
+def _not_passed_on(refusal: ServerErrorResponse, required: Raw) -> UpstreamError:
+    """The error for a client that declares what a server requires, which the server was not told."""
+    server, said = refusal.server, f": {refusal.message}" if refusal.message else ""
+    if are_passed_on(required):
+        text = f"{server} needs to ask the client for something that it is not allowed to ask for"
+        return Forbidden(server, text + said)
+    text = f"{server} needs a client capability that Colonnade does not pass on"
+    return ServerErrorResponse(server, INTERNAL_ERROR, text + said, refusal.data)
 
 
 def failed_call(failure: UpstreamError) -> Answered:
     """A server's failure as the result of a tool, for the model to read."""
     return Answered(encode({"content": [{"type": "text", "text": failure.message}], "isError": True}))
-
-
-def _outward(server: str) -> Callable[[str], str]:
-    return lambda uri: outward_uri(server, uri)
-
-
-def _with_outward_uri(data: Raw | None, permit: CallPermit | WatchPermit, asked: str) -> Raw | None:
-    """The data of a server's error, with its URI in the form that the client can use."""
-    uri = uri_in(data)
-    if data is None or uri is None:
-        return data
-    outward = asked if uri == permit.ref.name else outward_uri(permit.ref.server, uri)
-    return encode_object({**members(data), "uri": encode(outward)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from config import Verdict
 from host.errors import Forbidden, MissingAbility, ProtocolViolation, ServerErrorResponse, UpstreamError
-from host.exchange import InputRequired
+from host.exchange import Caller, InputRequired
 from host.jsonrpc.raw import encode, string
 from host.policy.gate import CallPermit, WatchPermit
 from host.policy.server_requests import ServerRequests
@@ -52,22 +52,22 @@ def url_required_error(
 ) -> UpstreamError:
     """The error for a handshake caller: the server's own if the client can open pages, otherwise a text that names the
     pages."""
-    server = permit.ref.server
+    server, caller = permit.ref.server, permit.exchange.caller
     confirmable = permit.exchange.request.method in TARGETED  # otherwise no person is asked
-    if not requests.allows(server, ServerRequest.URL) or not (
-        confirmable or _are_urls_allowed(requests, refusal, server)
+    if not requests.allows(server, ServerRequest.URL, caller) or not (
+        confirmable or _are_urls_allowed(requests, refusal, server, caller)
     ):
         return Forbidden(server, _NOT_ALLOWED.format(server))
     # Several clients may share a subscription: its pages have no ids of the caller's own.
-    if permit.exchange.caller.abilities.url and permit.exchange.request.method != SUBSCRIBE:
+    if caller.abilities.url and permit.exchange.request.method != SUBSCRIBE:
         known = elicitation_params_of(refusal.data) is not None  # otherwise nobody has evaluated the pages
         return refusal if known else ServerErrorResponse(server, refusal.code, refusal.message, None)
     pages = "; ".join(f"{message} {url}".strip() for message, url in urls_required(refusal.data))
     return Forbidden(server, f"{server} wants this to be visited first, then ask again: {pages or refusal.message}")
 
 
-def _are_urls_allowed(requests: ServerRequests, refusal: ServerErrorResponse, server: str) -> bool:
+def _are_urls_allowed(requests: ServerRequests, refusal: ServerErrorResponse, server: str, caller: Caller) -> bool:
     """Whether the rules allow all of these pages without a confirmation."""
     pages = [string(page["url"]) for page in elicitation_params_of(refusal.data) or ()]
-    decisions = [requests.evaluate(server, ServerRequest.URL, url) for url in pages]
+    decisions = [requests.evaluate(server, ServerRequest.URL, url, caller) for url in pages]
     return all(decision.verdict is Verdict.ALLOW for decision in decisions)

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-from config.hosts.connecting import FileChange
-from host.storage.directory import State
+from config.desktop.connecting import FileChange
+from host.storage.directory import State, replace_file
 from host.storage.store import StateError
 
 _ID_LENGTH = 16
@@ -104,8 +104,8 @@ class Connections:
         file, original = Path(record.file), record.change.original
         try:
             if original is not None:
-                _write(self._backup(file), original)
-            _write(self._path(file), msgspec.json.encode(record))
+                replace_file(self._backup(file), original)
+            replace_file(self._path(file), msgspec.json.encode(record))
         except OSError as problem:
             raise StateError(f"{self._folder} cannot be written: {problem.strerror}") from problem
         return None if original is None else self._backup(file)
@@ -118,7 +118,7 @@ class Connections:
         """
         copy = self._folder / f"{_id(file)}-edited-{file.name}"
         try:
-            _write(copy, data)
+            replace_file(copy, data)
         except OSError as problem:
             raise StateError(f"{self._folder} cannot be written: {problem.strerror}") from problem
         return copy
@@ -152,14 +152,3 @@ class Connections:
 
 def _id(file: Path) -> str:
     return hashlib.sha256(os.fsencode(file)).hexdigest()[:_ID_LENGTH]
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file whole, whatever crashes."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)

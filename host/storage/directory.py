@@ -2,11 +2,13 @@
 
     DIR/
       colonnade.db                what was approved and allowed, for all configuration files
-      configs/<16 hex digits>/    of each configuration file: file (its path), seen
+      configs/<16 hex digits>/    of each configuration file: file (its path), seen, first-answers (first_answers.py)
       audit/                      one file per process
-      run/                        one socket per process, store.lock
+      run/                        one socket per process, store.lock; of each configuration file with relays
+                                  <name>.relay, .lock, .relay.start and .log (relays.py, relay.py)
       hosts/                      one locked record per running host
       connections/                what was changed in files of desktop hosts (connections.py)
+      containers/                 of each container that a running host has started: its id (containers.py)
       key                         32 random bytes
 
 DIR is `--state`, else $COLONNADE_STATE, else $XDG_STATE_HOME/colonnade, else ~/.local/state/colonnade.
@@ -26,20 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from host.relay import state_path
 from host.storage.store import StateError
 
 
 def state_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """The path of the state directory: the given one, or else the one that the environment names. The file system is
-    not read."""
-    if given is not None:
-        return given.absolute()
-    if named := environment.get("COLONNADE_STATE"):
-        return Path(named).absolute()
-    base = environment.get("XDG_STATE_HOME", "")
-    # A relative one is to be ignored (XDG Base Directory Specification, "Basics").
-    home = Path(base) if os.path.isabs(base) else Path("~/.local/state").expanduser()
-    return home / "colonnade"
+    """The path of the state directory: see `state_path`."""
+    return Path(state_path(None if given is None else str(given), environment))
 
 
 def open_state(directory: Path | None = None) -> State:
@@ -54,7 +49,7 @@ def open_state(directory: Path | None = None) -> State:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check(path)
         state = State(path)
-        for each in (state.configs, state.audit, state.run, state.hosts):
+        for each in (state.configs, state.audit, state.run, state.hosts, state.containers):
             each.mkdir(mode=0o700, exist_ok=True)
             _check(each)
     except OSError as problem:
@@ -102,6 +97,10 @@ class State:
     @property
     def hosts(self) -> Path:
         return self.path / "hosts"
+
+    @property
+    def containers(self) -> Path:
+        return self.path / "containers"
 
     def key(self) -> bytes:
         """Thirty-two secret bytes, the same as long as the directory exists.
@@ -154,6 +153,15 @@ class ConfigDirectory:
         return self.path.name
 
     @property
+    def state(self) -> Path:
+        """The state directory."""
+        return self.path.parent.parent
+
+    def sandbox_of(self, server: str) -> Path:
+        """The folder for what the confined program of a server keeps."""
+        return self.path / "sandbox" / server
+
+    @property
     def was_stored(self) -> bool:
         """Whether the database ever held this configuration: if it does not, it was deleted."""
         return os.path.lexists(self.path / "seen")
@@ -164,15 +172,37 @@ class ConfigDirectory:
             os.close(os.open(self.path / "seen", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file of the owner's in the place of the former one, if any: one of both is there, whatever crashes."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    _write_new(new, data)
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put on the disk which files are in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _write_once(path: Path, data: bytes) -> None:
     """Make a file that is there whole or not at all, whatever crashes. Of two processes, the first one makes it."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    _write_new(new, data)
+    with suppress(FileExistsError):
+        os.link(new, path)
+    new.unlink()
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
-    with suppress(FileExistsError):
-        os.link(new, path)
-    new.unlink()

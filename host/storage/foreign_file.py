@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from host.storage.directory import sync_folder
+
 MAX_BYTES = 32 * 1024 * 1024
 """Bytes of a file that is read to be replaced."""
 _MAX_LINKS = 40
@@ -62,7 +64,7 @@ class ForeignFile:
                 new.unlink()
             else:
                 os.replace(new, self.real)
-            _sync_folder(self.real.parent)
+            sync_folder(self.real.parent)
         except FileExistsError:
             self.clean_up()
             raise self._changed() from None
@@ -82,7 +84,7 @@ class ForeignFile:
         try:
             self._check_unchanged()
             self.real.unlink(missing_ok=True)
-            _sync_folder(self.real.parent)
+            sync_folder(self.real.parent)
         except OSError as problem:
             raise CannotReplace(f"{self.path} cannot be removed: {problem.strerror}") from problem
         _remove_empty(folders)
@@ -250,11 +252,3 @@ def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
         with suppress(OSError):  # it is not empty, or gone
             folder.rmdir()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

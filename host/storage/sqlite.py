@@ -28,11 +28,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 import trio
 
-from host.slices import Steps, Waiting
+from host.slices import pause, run_now
 from host.storage.directory import ConfigDirectory, State
 from host.storage.store import (
     LOCKED_LIMIT,
@@ -81,18 +81,9 @@ _SCHEMA = (
         PRIMARY KEY (config, id)
     )""",
 )
-_SCHEMA_2 = (
-    """CREATE TABLE remembered_server (
-        config TEXT, server TEXT, identity TEXT NOT NULL, negotiated TEXT NOT NULL, PRIMARY KEY (config, server)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE remembered_list (
-        config TEXT NOT NULL, server TEXT NOT NULL, kind TEXT NOT NULL, entries BLOB NOT NULL,
-        PRIMARY KEY (config, server, kind)
-    )""",
-)
 _SCHEMA_3 = (  # what was remembered so far is found out again
-    "DROP TABLE remembered_server",
-    "DROP TABLE remembered_list",
+    "DROP TABLE IF EXISTS remembered_server",
+    "DROP TABLE IF EXISTS remembered_list",
     """CREATE TABLE remembered_server (
         config TEXT NOT NULL, server TEXT NOT NULL, identity TEXT NOT NULL, negotiated TEXT NOT NULL,
         stored INTEGER NOT NULL, PRIMARY KEY (config, server, identity)
@@ -116,12 +107,10 @@ _SCHEMA_5 = (  # definitions of a stateless connection have kinds of their own: 
         WHERE last.config = item.config AND last.server = item.server ORDER BY stored DESC LIMIT 1
     )""",
 )
-_UPGRADES = (_SCHEMA, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
+_UPGRADES = (_SCHEMA, (), _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
 """The statements that lead from each version of the schema to the next one, from an empty database on."""
-_ITEM = (
-    "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since, "
-    "approved_definition, offered_definition"
-)
+_ITEM = "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since"
+_DEFINITIONS = "CAST(approved_definition AS BLOB), CAST(offered_definition AS BLOB)"
 _GRANT = (
     "id, caller, server, kind, name, fingerprint, launch, rule, digest, conditions, scope, made, expires, made_by, "
     "retry"
@@ -135,7 +124,11 @@ _NO_CONFIG = "the database does not hold this configuration any more; start the 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
-RunInThread = Callable[[Callable[[], None]], Awaitable[object]]
+
+class RunInThread(Protocol):
+    """Runs a function in a thread, and returns its result."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class _Damaged(Exception):
@@ -221,25 +214,31 @@ class SqliteStore(Store):
     def is_reliable(self) -> bool:
         return self.problem is None and (self.is_current or self._monotonic() - self._polled_at < LOCKED_LIMIT)
 
-    def read_definitions(self, since: int) -> Steps[StoredDefinitions]:
-        revision, complete, lost, closed, rows = yield from self._read(_select_rows, since)
-        items: list[tuple[str, str, str, StoredItem]] = []
-        for server, kind, name, *columns in rows:  # made here, in steps: in a thread that would stop the event loop
-            yield None
-            items.append((server, kind, name, _item(columns)))
-        return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
+    async def read_definitions(self, known: Callable[[], int] = lambda: -1) -> StoredDefinitions | None:
+        if self._is_at(known()):
+            return None
+        async with self._turn:
+            if self._is_at(known()):
+                return None
+            if self.problem is not None:
+                raise StateError(self.problem)
+            return await _definitions(await self._read(_select_rows, known()))
 
-    def read_remembered(self, server: str, identity: str) -> Steps[RememberedServer | None]:
-        return (yield from self._read(_select_remembered, (server, identity)))
+    def _is_at(self, revision: int) -> bool:
+        return self.poll().definitions == revision and self.is_current
 
-    def _read(self, select: Callable[[sqlite3.Connection, str, S], T], what: S) -> Steps[T]:
+    def load_definitions(self) -> StoredDefinitions:
+        return run_now(_definitions(self._select(_select_rows, 0)))
+
+    async def read_remembered(self, server: str, identity: str) -> RememberedServer | None:
+        return await self._read(_select_remembered, (server, identity))
+
+    async def _read(self, select: Callable[[sqlite3.Connection, str, S], T], what: S) -> T:
         """The rows that `select` finds, which may be many: a worker thread reads them."""
-        reading = _Read(self, lambda connection: select(connection, self._config, what))
-        yield reading
-        return reading.result()
+        return await self._run_in_thread(lambda: self._select(select, what))
 
-    def read_credentials(self) -> Steps[dict[CredentialKey, StoredCredential]]:
-        return (yield from self._read(_select_credentials, None))
+    async def read_credentials(self) -> dict[CredentialKey, StoredCredential]:
+        return await self._read(_select_credentials, None)
 
     def read_grants(self) -> list[StoredGrant]:
         try:
@@ -247,35 +246,29 @@ class SqliteStore(Store):
         except sqlite3.Error as problem:
             raise self._as_state_error(problem) from problem
 
-    def write(
+    def load_grants(self) -> tuple[list[StoredGrant], int]:
+        return self._select(_select_grants, None)
+
+    async def write(
         self, change: Callable[[Transaction], T], on_commit: Callable[[T, Revisions], object] | None = None
-    ) -> Steps[T]:
-        write = _Write(self, change, on_commit)
-        yield write
-        return write.result()
-
-    # In the event loop
-
-    async def submit(self, write: _Write[Any]) -> None:
-        """Carry it out with all that wait at the time, in one transaction."""
+    ) -> T:
+        write = _Write(change, on_commit)
         self._queue.append(write)
         try:
             async with self._turn:
                 if write in self._queue:  # else it was in the batch of another one
                     batch, self._queue = self._queue, []
                     with trio.CancelScope(shield=True):  # the others, who wait for their turn, take theirs for stored
-                        await self._run_in_thread(lambda: self.commit(batch))
+                        await self._run_in_thread(lambda: self._commit_or_split(batch))
                     _announce(batch)
         finally:
             if write in self._queue:  # this was cancelled before its turn
                 self._queue.remove(write)
-
-    async def run_in_thread(self, work: Callable[[], None]) -> None:
-        await self._run_in_thread(work)
+        return write.result()
 
     # In a worker thread
 
-    def commit(self, batch: Sequence[_Write[Any]]) -> None:
+    def _commit_or_split(self, batch: Sequence[_Write[Any]]) -> None:
         """Carry these out in one transaction; each then has its result or its error."""
         with self._writer_lock:
             try:
@@ -314,11 +307,11 @@ class SqliteStore(Store):
             self._fail("was removed or replaced")
             raise StateError(str(self.problem))
 
-    def read(self, select: Callable[[sqlite3.Connection], T]) -> T:
-        """What `select` finds, all of it as of one moment."""
+    def _select(self, select: Callable[[sqlite3.Connection, str, S], T], what: S) -> T:
+        """The rows that `select` finds, all of them as of one moment."""
         try:
             with self._writer_lock:
-                return _insist(lambda: _in_one_moment(self._writer, select))
+                return _insist(lambda: _in_one_moment(self._writer, lambda reader: select(reader, self._config, what)))
         except sqlite3.Error as problem:
             raise self._as_state_error(problem) from problem
 
@@ -346,28 +339,15 @@ _UNSTORABLE = (sqlite3.Error, UnicodeEncodeError, StateError)
 
 
 @final
-class _Write(Waiting, Generic[T]):
+class _Write(Generic[T]):
     """A change that is to be stored."""
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        change: Callable[[Transaction], T],
-        on_commit: Callable[[T, Revisions], object] | None,
-    ) -> None:
+    def __init__(self, change: Callable[[Transaction], T], on_commit: Callable[[T, Revisions], object] | None) -> None:
         self.change = change
         self.on_commit = on_commit
         self.value: T | None = None
         self.error: Exception | None = None
         self.revisions = Revisions()
-        self._store = store
-
-    async def wait(self) -> None:
-        await self._store.submit(self)
-
-    def block(self) -> None:
-        self._store.commit([self])
-        _announce([self])
 
     def result(self) -> T:
         if self.error is not None:
@@ -381,31 +361,16 @@ def _announce(batch: Sequence[_Write[Any]]) -> None:
             write.on_commit(write.value, write.revisions)
 
 
-@final
-class _Read(Waiting, Generic[T]):
-    """A selection that a worker thread carries out."""
-
-    def __init__(self, store: SqliteStore, select: Callable[[sqlite3.Connection], T]) -> None:
-        self._store = store
-        self._select = select
-        self._found: T | StateError | None = None
-
-    async def wait(self) -> None:
-        await self._store.run_in_thread(self.block)
-
-    def block(self) -> None:
-        try:
-            self._found = self._store.read(self._select)
-        except StateError as problem:
-            self._found = problem
-
-    def result(self) -> T:
-        if isinstance(self._found, StateError):
-            raise self._found
-        return cast("T", self._found)
-
-
 _Rows = tuple[int, bool, str | None, list[str], list[tuple[Any, ...]]]
+
+
+async def _definitions(found: _Rows) -> StoredDefinitions:
+    revision, complete, lost, closed, rows = found
+    items: dict[tuple[str, str], dict[str, StoredItem]] = {}
+    for server, kind, name, *columns in rows:  # made here, in slices: in a thread that would stop the event loop
+        await pause()
+        items.setdefault((server, kind), {})[name] = _item(columns)
+    return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
 
 
 def _in_one_moment(connection: sqlite3.Connection, select: Callable[[sqlite3.Connection], T]) -> T:
@@ -425,9 +390,10 @@ def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Ro
     query = "SELECT server FROM closed_server WHERE config = ?"
     closed = [server for (server,) in connection.execute(query, (config,))]
     # A revision that was never reached: a copy from before it was put in the place of the file.
-    complete = since == 0 or removed > since or since > revision
-    query = f"SELECT server, kind, name, {_ITEM} FROM item WHERE config = ? AND revision > ? ORDER BY revision, rowid"
-    rows = connection.execute(query, (config, 0 if complete else since)).fetchall()
+    complete = since <= 0 or removed > since or since > revision
+    query = f"SELECT server, kind, name, {_ITEM}, {_DEFINITIONS} FROM item WHERE config = ? AND revision > ?"
+    since = 0 if complete else since
+    rows = connection.execute(f"{query} ORDER BY revision, rowid", (config, since)).fetchall()
     return revision, complete, lost, closed, rows
 
 
@@ -448,6 +414,13 @@ def _select_credentials(connection: sqlite3.Connection, config: str, _: None) ->
     query = f"SELECT server, owner, {_CREDENTIAL} FROM credential WHERE config = ? ORDER BY server, owner"
     rows = connection.execute(query, (config,))
     return {CredentialKey(server, owner): StoredCredential(*row) for server, owner, *row in rows}
+
+
+def _select_grants(connection: sqlite3.Connection, config: str, _: None) -> tuple[list[StoredGrant], int]:
+    row = connection.execute(_REVISIONS, (config,)).fetchone()
+    if row is None:
+        raise StateError(_NO_CONFIG)
+    return _read_grants(connection, config), Revisions(*row).grants
 
 
 def _read_grants(connection: sqlite3.Connection, config: str) -> list[StoredGrant]:
@@ -480,7 +453,7 @@ class _SqliteTransaction(Transaction):
         return bool(changed)
 
     def item(self, server: str, kind: str, name: str) -> StoredItem | None:
-        query = f"SELECT {_ITEM} FROM item WHERE config = ? AND server = ? AND kind = ? AND name = ?"
+        query = f"SELECT {_ITEM}, {_DEFINITIONS} FROM item WHERE config = ? AND server = ? AND kind = ? AND name = ?"
         row = self._connection.execute(query, (self._config, server, kind, name)).fetchone()
         return None if row is None else _item(row)
 
@@ -493,8 +466,9 @@ class _SqliteTransaction(Transaction):
             query = "DELETE FROM item WHERE config = ? AND server = ? AND kind = ? AND name = ?"
             self._connection.executemany(query, gone)
         rows = [(*key, name, revision, *_columns(item)) for name, item in items.items() if item is not None]
-        query = f"INSERT OR REPLACE INTO item (config, server, kind, name, revision, {_ITEM}) VALUES ({_marks(14)})"
-        self._connection.executemany(query, rows)
+        columns = f"config, server, kind, name, revision, {_ITEM}, approved_definition, offered_definition"
+        values = f"{_marks(12)}, CAST(? AS TEXT), CAST(? AS TEXT)"
+        self._connection.executemany(f"INSERT OR REPLACE INTO item ({columns}) VALUES ({values})", rows)
 
     def clear_lost(self) -> None:
         self._new_revision()

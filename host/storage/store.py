@@ -1,25 +1,23 @@
 """The interface of the store: definitions and grants of one configuration, as the policy reads and changes them.
 
 A store holds definitions (of each item that a server offers: what is approved, what is offered) and grants. Several
-processes share it. A change is one function that is given a `Transaction`: all of it is on disk when the steps of
-`Store.write` end, or none of it.
+processes share it. A change is one function that is given a `Transaction`: all of it is on disk when `Store.write`
+returns, or none of it.
 
-The event loop never waits for the disk or for the lock of another process: `write` and `read_definitions` are steps
-(`host.slices`), whose waiting is done in a worker thread, and `poll` gives up at once where it would have to wait.
+The event loop never waits for the disk or for the lock of another process: what is async waits in a worker thread, and
+`poll` gives up at once where it would have to wait. Only `load_definitions` and `load_grants`, with which a command or
+a host begins, wait where they are called.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from host.subject import Subject
-
-if TYPE_CHECKING:  # the command line reads the state directory without an event loop
-    from host.slices import Steps
 
 T = TypeVar("T")
 
@@ -34,19 +32,19 @@ class StateError(Exception):
 
 
 class ApprovedDefinition(msgspec.Struct, frozen=True, gc=False):
-    """The definition that was approved: JSON text, Unix time, and by whom."""
+    """The definition that was approved: JSON text in UTF-8, Unix time, and by whom."""
 
     fingerprint: str
-    definition: str | None
+    definition: bytes | None
     at: float
     by: str
 
 
 class OfferedDefinition(msgspec.Struct, frozen=True, gc=False):
-    """A definition that is offered, but not approved: JSON text, and since when, as Unix time."""
+    """A definition that is offered, but not approved: JSON text in UTF-8, and since when, as Unix time."""
 
     fingerprint: str
-    definition: str | None
+    definition: bytes | None
     since: float
 
 
@@ -119,8 +117,8 @@ class StoredDefinitions(NamedTuple):
     revision: int
     complete: bool
     """Whether `items` are all there are. If not, they are those that changed since the revision that was asked for."""
-    items: list[tuple[str, str, str, StoredItem]]
-    """Each with its server, kind and name."""
+    items: dict[tuple[str, str], dict[str, StoredItem]]
+    """By server and kind, then by name."""
     lost: str | None
     """Why what was approved is not known any more, as a sentence: then nothing is approved, until a person approves or
     rejects something."""
@@ -230,15 +228,23 @@ class Store(ABC):
         for `LOCKED_LIMIT` seconds."""
 
     @abstractmethod
-    def read_definitions(self, since: int) -> Steps[StoredDefinitions]:
-        """The definitions that changed after this revision; after 0, all of them.
+    async def read_definitions(self, known: Callable[[], int] = lambda: -1) -> StoredDefinitions | None:
+        """The definitions that changed after the known revision; all of them without one, and after 0. None if it is
+        the present one, which costs next to nothing where this process stores nothing.
+
+        `known` is called once all that this process has stored is announced (`write`), and no more of it is until
+        this has returned. So what it stores itself is not read again, if `known` follows the revisions.
 
         Raises:
             StateError: they cannot be read.
         """
 
     @abstractmethod
-    def read_remembered(self, server: str, identity: str) -> Steps[RememberedServer | None]:
+    def load_definitions(self) -> StoredDefinitions:
+        """All definitions, when a command begins: this thread waits. Raises as `read_definitions` does."""
+
+    @abstractmethod
+    async def read_remembered(self, server: str, identity: str) -> RememberedServer | None:
         """The lists and capabilities that are remembered of this server under this identity; None if there are none.
 
         Raises:
@@ -246,7 +252,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def read_credentials(self) -> Steps[dict[CredentialKey, StoredCredential]]:
+    async def read_credentials(self) -> dict[CredentialKey, StoredCredential]:
         """All credentials.
 
         Raises:
@@ -262,9 +268,17 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def write(
+    def load_grants(self) -> tuple[list[StoredGrant], int]:
+        """All grants and their revision, when a process begins: this thread waits.
+
+        Raises:
+            StateError: they cannot be read.
+        """
+
+    @abstractmethod
+    async def write(
         self, change: Callable[[Transaction], T], on_commit: Callable[[T, Revisions], object] | None = None
-    ) -> Steps[T]:
+    ) -> T:
         """Carry out the change, and give what it returned once it is on disk.
 
         `change` may run in a worker thread. `on_commit` is called with what it returned and the revisions that it led

@@ -2,52 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import TracebackType
 
 import trio
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from host.exchange import Caller, ClientHandle, Exchange, NoClient
 from host.jsonrpc.messages import Request
 from host.peer.outstanding import CANCEL_SEND_GRACE
+from host.protocol.meta import increased_progress
 from host.protocol.server_requests import ServerRequestRejected
+from host.source import SHARED
+from host.wire.deadlines import CallScope
 
-MAX_CALL_SECONDS = 600.0
-"""Seconds after which a call ends even if it reports progress. Time in which a server request waits for its client does
-not count."""
-
-_INTERNAL_CALLER = Caller("colonnade", None)
+_INTERNAL_CALLER = Caller("colonnade", SHARED)
 
 
 class CallDeadline:
-    """The deadline of one call: extended by progress, up to MAX_CALL_SECONDS, and paused while a server request waits
-    for its client. `began`: the time of its begin, for a caller that has read the clock already."""
+    """The deadline of one call: extended by progress, up to `total` seconds, and paused while a server request waits
+    for its client, which counts for neither. As a context manager it ends its block.
 
-    def __init__(self, seconds: float, began: float | None = None) -> None:
+    Args:
+        began: the time of its begin, for a caller that has read the clock already.
+        scope: that of the request, which is entered already; None for one of its own.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        total: float = float("inf"),
+        began: float | None = None,
+        scope: CallScope | None = None,
+    ) -> None:
         self.began = began = trio.current_time() if began is None else began
-        self.scope = trio.CancelScope(deadline=began + seconds)
+        self._is_alone, self._is_over = scope is None, False
+        self.scope = CallScope() if scope is None else scope
+        self.scope.deadline = began + seconds
         self._seconds = seconds
-        self._ceiling = began + MAX_CALL_SECONDS
+        self._ceiling = began + total
+        self._last_progress = float("-inf")
         self._pauses = 0
         self._paused_at = self._remaining = 0.0
+
+    def __enter__(self) -> None:
+        if self._is_alone:
+            self.scope.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._is_over = True
+        return self.scope.__exit__(kind, problem, trace) if self._is_alone else self.scope.end_wait(problem)
+
+    def _move(self, deadline: float) -> None:
+        if not self._is_over:  # otherwise the scope is that of another call by now; a server request may end later
+            self.scope.deadline = deadline
 
     def extend(self, quiet_seconds: float = 0.0) -> None:
         """Extend the deadline after a sign of life of the server. For `quiet_seconds` from now on none is expected."""
         if not self._pauses and self._ceiling != float("inf"):
-            self.scope.deadline = min(trio.current_time() + quiet_seconds + self._seconds, self._ceiling)
+            self._move(min(trio.current_time() + quiet_seconds + self._seconds, self._ceiling))
+
+    def take_report(self, params: Mapping[str, Raw]) -> bool:
+        """Extend the deadline after a report of progress. Returns whether it counts; see `increased_progress`."""
+        progress = increased_progress(params, self._last_progress)
+        if progress is None:
+            return False
+        self._last_progress = progress
+        self.extend()
+        return True
 
     def remove(self) -> None:
         """Remove the deadline, because the call has become a task, which may take any time."""
         self._seconds = self._ceiling = self._remaining = float("inf")
-        self.scope.deadline = float("inf")
+        self._move(float("inf"))
 
     def pause(self) -> None:
         """Stop the clock. Each `pause` must be followed by one `resume`."""
         if not self._pauses:
             self._paused_at = trio.current_time()
             self._remaining = self.scope.deadline - self._paused_at
-            self.scope.deadline = float("inf")
+            self._move(float("inf"))
         self._pauses += 1
 
     def resume(self) -> None:
@@ -55,7 +92,7 @@ class CallDeadline:
         if not self._pauses:
             now = trio.current_time()
             self._ceiling += now - self._paused_at
-            self.scope.deadline = now + self._remaining
+            self._move(now + self._remaining)
 
 
 class PendingServerRequest:
@@ -122,6 +159,12 @@ class UpstreamCall(Struct, eq=False):
     """The server has answered a request of it, so it must not be sent again as a whole."""
     listens: bool = False
     """It is a `subscriptions/listen`: the server does no work for it."""
+    outlined: tuple[Raw, Raw] | None = None
+    """The result that came last, and its outline."""
+
+    def outline_of(self, result: Raw) -> Raw | None:
+        """The outline of the result, if this very result came last."""
+        return self.outlined[1] if self.outlined is not None and self.outlined[0] is result else None
 
     @property
     def is_internal(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hmac import compare_digest
 from html import escape
 from typing import Protocol
@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 class LinkedLogin(Protocol):
-    """A login that a person begins in the browser."""
+    """A login that a browser may begin, and ends."""
 
     async def show(self) -> Mapping[str, str]:
         """The purpose of the login, in words; raises OAuthProblem if there can be none."""
@@ -49,6 +49,9 @@ class LinkedLogin(Protocol):
         """The address of the issuer's page; raises OAuthProblem if there is none, or nobody was shown what the login
         is for."""
 
+    def take(self, query: str) -> None:
+        """Take the query of the answer; raises OAuthProblem if it is not a good one."""
+
     async def wait_outcome(self) -> str:
         """Wait for the end of a login whose answer has come, and return a sentence about it."""
 
@@ -56,29 +59,20 @@ class LinkedLogin(Protocol):
 class Callback:
     """The app of one login. Its address is that of `bound`, which the caller owns.
 
-    Args:
-        authorization_url: where the browser is sent; with a `login`, that says it.
-        take: takes the query of the answer; raises OAuthProblem if it is not a good one.
-        login: a login that begins here; None for one that has begun, and whose person looks elsewhere.
+    Attributes:
+        is_read: whether a browser waits for a page, or is at the issuer.
+        finished: set when the answer was taken, or the login failed, and the browser was told.
     """
 
-    def __init__(
-        self,
-        bound: socket.socket,
-        authorization_url: str,
-        take: Callable[[str], None],
-        login: LinkedLogin | None = None,
-    ) -> None:
+    def __init__(self, bound: socket.socket, login: LinkedLogin) -> None:
         address, port = bound.getsockname()[:2]
         self.origin = f"http://{f'[{address}]' if ':' in address else address}:{port}"
-        self._authorization_url = authorization_url
-        self._take = take
         self._login = login
         self._nonce = secrets.token_urlsafe(24)
         self._cookie: str | None = None
         self._issuer_page: str | None = None
+        self.is_read = False
         self.finished = trio.Event()
-        """Set when the answer was taken, and the browser was told."""
 
     @property
     def begun(self) -> bool:
@@ -105,8 +99,8 @@ class Callback:
             await _say(send, 403, "This address is for the end of a login only.")
         elif self._is_link(path, START_PATH):
             await self._start(headers, send)
-        elif self._is_link(path, LOGIN_PATH) and self._login is not None:
-            await self._show(self._login, send)
+        elif self._is_link(path, LOGIN_PATH):
+            await self._show(send)
         elif path == CALLBACK_PATH:
             await self._finish(headers, scope["query_string"], send)
         else:
@@ -115,12 +109,14 @@ class Callback:
     def _is_link(self, path: str, before: str) -> bool:
         return path.startswith(before) and compare_digest(path[len(before) :].encode(), self._nonce.encode())
 
-    async def _show(self, login: LinkedLogin, send: Send) -> None:
+    async def _show(self, send: Send) -> None:
+        self.is_read = True
         try:
-            purpose = await login.show()
+            purpose = await self._login.show()
         except OAuthProblem as problem:
-            await self._fail(f"There can be no login: {problem}.", send)
+            await self._fail(f"There can be no login: {problem.told}.", send)
             return
+        self.is_read = self.begun
         page = _page(purpose, f"{START_PATH}{self._nonce}")
         await respond(send, 200, {**_HEADERS, "content-type": "text/html; charset=utf-8"}, page.encode())
 
@@ -139,10 +135,11 @@ class Callback:
             await _say(send, 409, f"{said} If the issuer's page is lost, begin another login: colonnade login.")
             return
         self._cookie = secrets.token_urlsafe(24)  # before the login is waited for: another browser may come meanwhile
+        self.is_read = True
         try:
-            page = self._authorization_url if self._login is None else await self._login.begin()
+            page = await self._login.begin()
         except OAuthProblem as problem:
-            await self._fail(f"There can be no login: {problem}.", send)
+            await self._fail(f"There can be no login: {problem.told}.", send)
             return
         self._issuer_page = page
         cookie = f"{_COOKIE}={self._cookie}; HttpOnly; SameSite=Lax; Path={_COOKIE_PATH}; Max-Age=900"
@@ -164,16 +161,14 @@ class Callback:
             await _say(send, 400, "The answer is too long.")
             return
         try:
-            self._take(query.decode("latin-1"))
+            self._login.take(query.decode("latin-1"))
         except ForeignAnswer as problem:
             await _say(send, 400, f"{problem}.")
             return
         except OAuthProblem as problem:
-            await self._fail(f"The login failed: {problem}.", send)
+            await self._fail(f"The login failed: {problem.told}.", send)
             return
-        login = self._login
-        how = "The terminal says how the login went." if login is None else await login.wait_outcome()
-        await _say(send, 200, f"The answer has come. {how} You can close this page.")
+        await _say(send, 200, f"The answer has come. {await self._login.wait_outcome()} You can close this page.")
         self.finished.set()
 
 

@@ -11,28 +11,32 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import trio
 from msgspec import Raw
 
-from host.catalog import Definition, FreshnessHint, ServerEntries, param_headers_in
+from host.catalog import Definition, FreshnessHint, SourceEntries, param_headers_in
 from host.journal import EntryOmitted, ListsSlowed, excerpt, slow_reading
 from host.jsonrpc.messages import METHOD_NOT_FOUND
-from host.jsonrpc.raw import members, one_line, pick, string
-from host.jsonrpc.readable import why_unreadable
+from host.jsonrpc.raw import encode_object, members, one_line, pick, string
+from host.jsonrpc.readable import why_unreadable, why_unreadable_result
 from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.protocol.definitions import describe_unfit
 from host.protocol.known_members import why_ambiguous
-from host.protocol.methods import LIST_METHODS, Kind, ListMethod
+from host.protocol.meta import unknown_members
+from host.protocol.methods import LIST_MEMBERS, LIST_METHODS, Kind, ListMethod
+from host.protocol.negotiated import MAX_BESIDE
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import Support, task_support
 from host.protocol.versions import Era
-from host.slices import Charge, Steps, in_worker
+from host.slices import Charge, charged, in_worker, pause
 from host.source import Source
 from host.upstream.backoff import MIN_SPACING, ReadingBudget
 from host.upstream.client import Client
@@ -70,6 +74,17 @@ class NothingListed(LinkLost):
     remedy = "its own log says more"
 
 
+class _Published(NamedTuple):
+    """A list as it was published."""
+
+    digest: bytes
+    """Digest of the definitions that were read."""
+    epoch: int
+    """Epoch of the policy then."""
+    is_whole: bool
+    """No definition was left out, so that the other members of the list may be passed on."""
+
+
 class CatalogSync:
     """Keeps the visible lists of one connected server in the catalog.
 
@@ -102,7 +117,7 @@ class CatalogSync:
         self._journal = runtime.journal
         self._marked: set[Kind] = set()
         self._failed: set[Kind] = set()
-        self._reads_started, self._reads_finished = Counter[Kind](), Counter[Kind]()
+        self._reads_started, self._reads_finished = Counter(dict.fromkeys(Kind, 0)), Counter(dict.fromkeys(Kind, 0))
         """Numbers of readings of marked lists that were started, and that have ended."""
         self._is_closed = False
         self._wake = trio.Event()
@@ -125,8 +140,7 @@ class CatalogSync:
         self._next_rereading = -math.inf
         self._reread = trio.Event()
         self._locks = {kind: trio.Lock() for kind in Kind}
-        self._published: dict[Kind, tuple[bytes, int]] = {}
-        """Digest of the definitions that were published, and the epoch of the policy then."""
+        self._published: dict[Kind, _Published] = {}
         self._unreadable: dict[Kind, list[str]] = {}
         """Descriptions, with the reason, of the definitions that are not published: clients could not parse them, or
         not all alike."""
@@ -390,7 +404,7 @@ class CatalogSync:
         former, problems = self._problems.get(kind, ()), list[str]()
         if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
-        raw_definitions, hints = list[Raw](), list[Freshness]()
+        raw_definitions, hints, rest = list[Raw](), list[Freshness](), None
         began = trio.current_time()
         reading = trio.CancelScope()
         holding = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(holding, reading))
@@ -402,7 +416,7 @@ class CatalogSync:
 
         try:
             with trio.fail_after(READ_TIMEOUT), holding, reading:
-                await read_list(
+                rest = await read_list(
                     self._client.internal_request,
                     listing,
                     raw_definitions,
@@ -447,7 +461,8 @@ class CatalogSync:
             self._report_problem(failure, of=kind)
             return False
         if not reading.cancel_called:
-            hint = FreshnessHint(common_freshness(hints) if self._is_stateless else STALE, began)
+            freshness = common_freshness(hints) if self._is_stateless else STALE
+            hint = FreshnessHint(freshness, began, _members_beside(listing, rest))
             if await self._publish_if_changed(listing, raw_definitions, hint):
                 self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
                 return True
@@ -459,14 +474,19 @@ class CatalogSync:
         """Publish a list that was read. One that is the same as before, under the same policy, only gets its hint.
         Returns False if there is no memory for it."""
         kind, policies = listing.kind, self._gate.policies
-        digest = await self._catalog.slices.run(_digest(raw_definitions), self._charge)
-        is_same = self._published.get(kind) == (digest, policies.epoch)
-        if is_same and self._catalog.renew_hint(self._source, kind, hint):
+        digest = await charged(self._charge, _digest(raw_definitions))
+        former = self._published.get(kind)
+        if (
+            former is not None
+            and (former.digest, former.epoch) == (digest, policies.epoch)
+            and self._catalog.renew_hint(self._source, kind, _fit_hint(hint, former.is_whole))
+        ):
             return True
-        definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions), self._charge)
-        is_published = await self._publish(kind, definitions, hint)
+        definitions = await charged(self._charge, self._usable_definitions(listing, raw_definitions))
+        is_whole = len(definitions) == len(raw_definitions)
+        is_published = await self._publish(kind, definitions, _fit_hint(hint, is_whole))
         if is_published:
-            self._published[kind] = digest, policies.epoch
+            self._published[kind] = _Published(digest, policies.epoch, is_whole)
         return is_published
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool:
@@ -484,14 +504,14 @@ class CatalogSync:
         )
         if is_published and self._is_current():
             self._on_published(kind)
-            await self._catalog.slices.run(self._name_unfit(kind), self._charge)
+            await charged(self._charge, self._name_unfit(kind))
         return is_published
 
-    def _name_unfit(self, kind: Kind) -> Steps[None]:
+    async def _name_unfit(self, kind: Kind) -> None:
         """Name the published entries that clients of an era are not shown."""
         unfit: list[str] = []
         for entry in self._catalog.unfit(self._source, kind):
-            yield None
+            await pause()
             if entry.misfit is not None:
                 label = f"the {kind.value} {excerpt(entry.ref.name)!r}"
                 unfit.append(self._client.redact(describe_unfit(label, entry.misfit)))
@@ -524,16 +544,16 @@ class CatalogSync:
         )
         self.mark_changed((kind,))
 
-    def _usable_definitions(self, listing: ListMethod, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
+    async def _usable_definitions(self, listing: ListMethod, raw_definitions: list[Raw]) -> list[Definition]:
         problems = _Problems()
         unreadable: list[str] = []
         definitions: list[Definition] = []
         for raw in raw_definitions:
-            yield None
+            await pause()
             if len(raw) > MAX_DEFINITION:
                 problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: the limit is {MAX_DEFINITION}")
                 continue
-            problem = yield from _why_unusable(listing.kind, bytes(raw))
+            problem = await _why_unusable(listing.kind, bytes(raw))
             name = _definition_name(raw, listing.key)
             if name is None and problem is None:
                 problems.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
@@ -559,7 +579,7 @@ class CatalogSync:
         self._unreadable[listing.kind] = unreadable
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():
-            yield None
+            await pause()
             if count > 1:
                 problems.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
         self._name_unusable(listing.kind, problems.sentences)
@@ -577,6 +597,20 @@ class CatalogSync:
         if of is not None:
             self._problems[of] = [*self._problems.get(of, ()), what]
         self._journal.note(EntryOmitted(self._server, what))
+
+
+def _members_beside(listing: ListMethod, rest: bytes | None) -> Mapping[str, Raw]:
+    """The members of a list besides its definitions that are passed on with them: none of a list of several pages,
+    since clients get other pages."""
+    if rest is None or len(rest) > MAX_BESIDE:
+        return {}
+    found = unknown_members(members(rest), (listing.member, *LIST_MEMBERS))
+    return {} if why_unreadable_result(encode_object(found)) is not None else found
+
+
+def _fit_hint(hint: FreshnessHint, is_whole: bool) -> FreshnessHint:
+    """The hint of a list, without the other members of its result if these may name a definition that is left out."""
+    return hint if is_whole else replace(hint, beside={})
 
 
 async def publish_list(
@@ -602,7 +636,7 @@ async def publish_list(
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
         is_current: whether the server still has its place in the configuration.
         is_alone: whether the server has no connection of the other era; see `Catalog.publish`.
-        charge: see `Slices.run`.
+        charge: see `host.slices.charged`.
         remembered: see `Pins.prepare`.
     """
     policy, catalog = runtime.gate.definitions, runtime.catalog
@@ -613,32 +647,33 @@ async def publish_list(
     if holding is None:
         return False
 
-    def publish() -> Steps[None]:
+    async def publish() -> None:
         while True:
-            prepared, entries = yield from _prepare(runtime, source, kind, definitions, remembered=remembered)
+            prepared, entries = await _prepare(runtime, source, kind, definitions, remembered=remembered)
             if holding.dropped or not is_current():
                 return
             if policy.commit(prepared):
                 catalog.publish(kind, entries, hint, alone=is_alone(), remembered=remembered)
+                await catalog.free_former()
                 return
 
-    await catalog.slices.run(publish(), charge)
+    await charged(charge, publish())
     return True
 
 
-def _prepare(
+async def _prepare(
     runtime: Runtime, source: Source, kind: Kind, definitions: list[Definition], *, remembered: bool
-) -> Steps[tuple[PreparedListing, ServerEntries]]:
+) -> tuple[PreparedListing, SourceEntries]:
     policy = runtime.gate.definitions
     offered = {each.name: each.raw for each in definitions}
-    prepared = yield from policy.prepare(source, kind, offered, remembered=remembered)
+    prepared = await policy.prepare(source, kind, offered, remembered=remembered)
     shown: list[Definition] = []
     for each in definitions:
-        yield None
-        raw = yield from policy.listed_definition(source.server, kind, each.raw)
+        await pause()
+        raw = await policy.listed_definition(source.server, kind, each.raw)
         shown.append(Definition(each.name, raw, each.may_be_task))
     is_visible = partial(policy.would_be_visible, prepared)
-    return prepared, (yield from runtime.catalog.prepare_entries(source, kind, shown, is_visible))
+    return prepared, await runtime.catalog.prepare_entries(source, kind, shown, is_visible)
 
 
 class _Problems:
@@ -663,21 +698,20 @@ class _Problems:
         ]
 
 
-def _why_unusable(kind: Kind, definition: bytes) -> Steps[str | None]:
+async def _why_unusable(kind: Kind, definition: bytes) -> str | None:
     """The reason why a definition is refused (too large, unreadable for clients, or with several meanings), or None. A
     heavy definition is checked in another process."""
     if not is_heavy(definition):
         return why_unreadable(definition) or why_ambiguous(definition, kind)
-    if (yield from in_worker(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
+    if await in_worker(has_more_tokens, definition, MAX_DEFINITION_TOKENS):
         return f"it has more than {MAX_DEFINITION_TOKENS} structural characters"
-    unreadable: str | None = yield from in_worker(why_unreadable, definition)
-    return unreadable or (yield from in_worker(why_ambiguous, definition, kind))
+    return await in_worker(why_unreadable, definition) or await in_worker(why_ambiguous, definition, kind)
 
 
-def _digest(raw_definitions: Iterable[Raw]) -> Steps[bytes]:
+async def _digest(raw_definitions: Iterable[Raw]) -> bytes:
     digest = hashlib.blake2b()
     for raw in raw_definitions:
-        yield None
+        await pause()
         digest.update(b"%d:" % len(raw))
         digest.update(raw)
     return digest.digest()

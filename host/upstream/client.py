@@ -10,6 +10,7 @@ from typing import Protocol
 import trio
 from msgspec import Raw
 
+from config import ServerSpec
 from host.catalog import Entry
 from host.errors import (
     ColonnadeError,
@@ -27,7 +28,7 @@ from host.errors import (
     UpstreamError,
     copy_of,
 )
-from host.exchange import Answer, Answered, ClientHandle, MrtrRound
+from host.exchange import Answer, Answered, Caller, ClientHandle, MrtrRound
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -35,7 +36,8 @@ from host.jsonrpc.messages import (
     Id,
     Notification,
 )
-from host.jsonrpc.raw import encode, encode_object, is_object, members, value
+from host.jsonrpc.outline import outline_soon
+from host.jsonrpc.raw import encode, encode_object, is_object, members
 from host.jsonrpc.readable import why_unreadable_result
 from host.memory import Holding, OverBudget
 from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
@@ -75,9 +77,9 @@ from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
 from host.upstream.negotiate import check_still_handshake, check_still_stateless, era_change_in, internal_request
-from host.upstream.results import is_heavy_result, prepare_result, with_text
+from host.upstream.results import prepare_at_once, prepare_result, with_text
 from host.upstream.server_requests import ServerMessages
-from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall
+from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall, task_requested_in
 from host.version import VERSION
 from host.wire.http_errors import HttpRefused
 from host.wire.link import LinkLost, NoMemory
@@ -131,7 +133,7 @@ class Client:
         server: str,
         peer: Peer[UpstreamCall],
         negotiated: NegotiatedServer,
-        timeout: float,
+        spec: ServerSpec,
         server_messages: ServerMessages,
         gate: Gate,
         lists: ServerLists,
@@ -140,11 +142,15 @@ class Client:
         self.negotiated = negotiated
         self._is_stateless = negotiated.era is STATELESS
         self.peer = peer
-        self._timeout = timeout
+        self._timeout, self._total, self._longest_wait = spec.timeout, spec.longest_call, spec.longest_wait
+        self._asks_for_progress = spec.longest_call > spec.timeout
+        """Whether progress makes a difference to a call of a tool whose client wants none: many servers report it only
+        if they are asked."""
+        self._task_ttl = max(TASK_TTL, int(spec.longest_call * 1000))
         self._server_messages = server_messages
         self._gate = gate
         self._lists = lists
-        self._capabilities = self._capabilities_for(SHARED_ABILITIES)
+        self._capabilities = self._capabilities_for(SHARED_ABILITIES, None)
         self._call_count = 0
         self._call_ended = trio.lowlevel.ParkingLot()
         self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
@@ -219,7 +225,7 @@ class Client:
             await self._orphaned.wait()
             self._orphaned = trio.Event()
             while self._orphans:
-                with trio.move_on_after(self._timeout), suppress(PeerError, BrokenAnswer, LinkLost):
+                with trio.move_on_after(self._longest_wait), suppress(PeerError, BrokenAnswer, LinkLost):
                     await self.internal_request(TASKS_CANCEL, self._orphans.pop())
 
     def _take_orphan(self, result: Raw) -> None:
@@ -239,7 +245,8 @@ class Client:
         """Send the permitted exchange to the server, and return its answer.
 
         Progress, log messages and server requests go to the exchange while the call runs. Progress extends the
-        deadline; a server request pauses it. Cancellation, and the deadline, cancel the request at the server.
+        deadline, also if only we asked for it; a server request pauses it. Cancellation, and the deadline, cancel the
+        request at the server.
 
         Raises:
             SessionLost: the server did not process the call, because it does not know the session.
@@ -253,19 +260,25 @@ class Client:
         params = with_target(exchange.request.method, exchange.params, permit.ref.name)
         token = progress_token(params)
         if not self._lists.are_read(DEFINED_BY[permit.ref.kind]) and permit.depends_on_definition:
-            with trio.move_on_after(self._timeout) as waiting:
+            with trio.move_on_after(self._longest_wait) as waiting:
                 await self._lists.wait_until_read(DEFINED_BY[permit.ref.kind])
             if waiting.cancelled_caught:
                 raise TimedOut(self.server, f"{self.server} did not return its changed list in time")
         if self.log_level_sync is not None:
             await self.log_level_sync.apply()
-        upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout, self._now()))
+        upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout, self._total, self._now(), exchange.scope))
         self._call_count += 1
         try:
             call = self._call_stateless if self._is_stateless else self._call_handshake
-            with upstream_call.deadline.scope:
+            with upstream_call.deadline:
                 if token is None:
-                    return await call(permit, params, upstream_call, None)
+                    if not self._asks_for_progress or exchange.request.method != TOOLS_CALL.name:
+                        return await call(permit, params, upstream_call, None)
+                    own_token = self.peer.watch_progress(upstream_call.deadline.take_report)
+                    try:
+                        return await call(permit, params, upstream_call, own_token)
+                    finally:
+                        self.peer.unwatch_progress(own_token)
                 with self._relaying_progress(token, upstream_call) as upstream_token:
                     return await call(permit, params, upstream_call, upstream_token)
             raise timed_out(self.server, trio.current_time() - upstream_call.deadline.began)
@@ -317,14 +330,14 @@ class Client:
             result = await self._request(method, params, upstream_call)
         if upstream_call.lacked and _is_error(result):
             result = with_text(result, self._what_it_lacked(upstream_call))
-        return Answered(result)
+        return Answered(result, outlined=upstream_call.outline_of(result))
 
     async def _request_with_task(self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
         """Call a tool of a handshake server with tasks: as a task if the tool requires one, or if the tool and the
         caller permit one."""
         method, tool = permit.exchange.request.method, self._lists.tool(permit.ref.name)
         support = Support.FORBIDDEN if tool is None else tool.support
-        takes_task = upstream_call.exchange.on_task_created is not None
+        takes_task = upstream_call.exchange.on_task is not None
         if not (support is Support.REQUIRED or (support is Support.OPTIONAL and takes_task)):
             try:
                 return await self._request(method, params, upstream_call)
@@ -332,7 +345,9 @@ class Client:
                 if refusal.code not in TASK_REQUIRED_CODES:
                     raise
             permit.dispatch()
-        result = await self._request(method, with_task(params, TASK_TTL), upstream_call)
+        wanted = task_requested_in(permit.exchange) if takes_task else None
+        ttl = self._task_ttl if wanted is None else wanted.ttl_ms
+        result = await self._request(method, with_task(params, ttl), upstream_call)
         if not is_created(result, extension=False):
             return result
         return await self._wait_for_task(
@@ -352,7 +367,7 @@ class Client:
             if mrtr_round.answers is not None:
                 answers = await self._filter_answers(mrtr_round.answers, upstream_call)
         may_be_task = self.negotiated.runs_tasks and method == TOOLS_CALL.name
-        capabilities = self._capabilities_for(exchange.caller.abilities, tasks=may_be_task)
+        capabilities = self._capabilities_for(exchange.caller.abilities, exchange.caller, tasks=may_be_task)
         level = exchange.level
         if level is None and exchange.caller.era is SESSION and self.negotiated.has_logging:
             level = DEFAULT_LEVEL  # a handshake client need not set one to get messages
@@ -374,7 +389,8 @@ class Client:
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
         is_fresh = method in CACHEABLE and not _is_retried(mrtr_round)
-        return Answered(strip_hop_fields(result), freshness_of(result) if is_fresh else STALE)
+        freshness = freshness_of(result) if is_fresh else STALE
+        return Answered(strip_hop_fields(result), freshness, upstream_call.outline_of(result))
 
     def _wait_for_stateless_task(
         self, created: Raw, upstream_call: UpstreamCall, capabilities: Mapping[str, object]
@@ -436,10 +452,12 @@ class Client:
         param_headers = () if tool is None else tool.param_headers or ()
         return headers_for(permit.exchange.request.method, params, self.negotiated.revision, param_headers)
 
-    def _capabilities_for(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
-        """The client capabilities to declare for a caller with these abilities. Tasks are declared for every caller:
-        for one that does not support them, Colonnade waits for the task."""
-        asked = self._gate.server_requests.usable_abilities(self.server, abilities)
+    def _capabilities_for(
+        self, abilities: Abilities, caller: Caller | None, *, tasks: bool = False
+    ) -> dict[str, object]:
+        """The client capabilities to declare for a caller with these abilities, None: for any. Tasks are declared for
+        every caller: for one that does not support them, Colonnade waits for the task."""
+        asked = self._gate.server_requests.usable_abilities(self.server, abilities, caller)
         return client_capabilities(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
     async def _request(
@@ -471,13 +489,15 @@ class Client:
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
         sanitizes = self._gate.policies.sanitizes(self.server)
-        if is_heavy_result(result, sanitizes=sanitizes):
-            why, prepared = await self._prepare_in_worker(result, sanitizes)
-        else:
-            why, prepared = prepare_result(result, sanitizes=sanitizes)
+        outlined = outline_soon(result)
+        found = prepare_at_once(result, outlined, sanitizes=sanitizes)
+        why, prepared = await self._prepare_in_worker(result, sanitizes) if found is None else found
         if why is not None:
             raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
-        return result if prepared is None else Raw(prepared)
+        if prepared is not None:
+            return Raw(prepared)
+        upstream_call.outlined = result, outlined
+        return result
 
     def _error(
         self, problem: PeerError | BrokenAnswer | LinkLost, method: str, upstream_call: UpstreamCall
@@ -486,6 +506,8 @@ class Client:
         another one."""
         self._doubt_era(problem)
         error = as_upstream_error(self.server, problem, method)
+        if isinstance(problem, LinkLost):
+            self._server_messages.note_said(problem)
         if not isinstance(problem, PeerError):  # which came as a message, where only some secrets are withheld
             error.message = self.redact(error.message)
         error.message = self._gate.policies.sanitize_text(self.server, error.message)
@@ -605,24 +627,14 @@ class _ProgressRelay:
         self._token = encode(token)
         self._client = client
         self._deadline = deadline
-        self._last_progress: float | None = None
         self._pending: dict[str, Raw] | None = None
         self._allowance = REPORT_BURST
         self._counted_at = trio.current_time()
 
     def report(self, params: dict[str, Raw]) -> None:
-        """Handle one report. A report that does not increase is dropped (2025-11-25, "Progress Flow": the value MUST
-        increase)."""
-        try:
-            progress = value(params["progress"])
-        except (ValueError, KeyError):
+        """Handle one report."""
+        if not self._deadline.take_report(params):
             return
-        if isinstance(progress, bool) or not isinstance(progress, int | float):
-            return
-        if self._last_progress is not None and progress <= self._last_progress:
-            return
-        self._last_progress = progress
-        self._deadline.extend()
         if PROGRESS_MEMBERS.twin_in(params) is not None:
             return
         if sum(map(len, params.values())) > MAX_REPORT:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 import trio
 
-from config import HttpClient, HttpServer, OAuthGrant, ServerSpec, StdioServer
-from host.journal import Journal, MessageDropped, SecretWithheld, excerpt
+from config import HttpServer, OAuthGrant, ServerSpec, StdioServer
+from config.desktop.commands import belongs_to_windows
+from config.environment import handed_on
+from host.journal import Journal, MessageDropped, SecretWithheld, ServerConfined, VariablesHandedOn, excerpt
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
+from host.relay import TRAIL_VARIABLE
 from host.sanitize import visible
+from host.storage.directory import ConfigDirectory
+from host.upstream.confinement import CannotConfine, confine
+from host.upstream.containers import DETACHED, Containers
 from host.upstream.credentials import Credential, Credentials
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
+from host.upstream.own_command import starts_colonnade
 from host.upstream.server_secrets import ServerSecrets, learn_headers
 from host.wire.http_client import HttpLink, open_http
-from host.wire.http_transport import Authorization, Transport
+from host.wire.http_transport import Authorization
 from host.wire.link import Link, LinkLost
-from host.wire.process import Keeper, SpawnError, child_environment
+from host.wire.process import Keeper, NotConfined, SpawnError, child_environment
 from host.wire.sse_client import SseLink, open_sse
 from host.wire.stdio import StdioLink
 from host.wire.turns import Turns
@@ -35,7 +43,8 @@ STOP_GRACE = 2.0
 _START_FAILURES = {
     "no interpreter": "names an interpreter in its first line (#!) that is not there: install it, or correct the line",
     "not executable": "is not executable: make it so (chmod +x), or put its interpreter before it in the command",
-    "bad cwd": "cannot be started in the folder that cwd names: make that, or correct cwd",
+    "bad cwd": "cannot be started in {folder}: make that folder, or name another one",
+    DETACHED: "detaches from its container, so nothing reads its answers: remove -d (--detach) from its arguments",
 }
 """Failures that only a person can mend, by the reason of the `SpawnError`."""
 
@@ -46,20 +55,26 @@ _QUOTES = re.compile("['\"`]")
 class CannotStart(LinkLost):
     """The program could not be started. `lasting`: there is no such program, or it cannot be executed.
 
-    The text names the path of a program that was not found, in quotes, so that `without_directories` shortens it.
+    The text names the path of a program or folder that was not found, in quotes, so that `without_directories` shortens
+    it.
     """
 
     def __init__(self, spec: StdioServer, reason: str) -> None:
         program = f'the program "{spec.program}"'
         path = visible(spec.program.reveal())
-        if reason == "not found" and "/" in path:
+        correct = "correct the command" + (", or put its arguments under args" if " " in path else "")
+        if reason == "not found" and belongs_to_windows(path):
+            super().__init__(f"{program} was not found: it is one of Windows; write the program of this machine")
+        elif reason == "not found" and "/" in path:
             # A path with quotes would not be shortened as a whole.
             where = "this path" if _QUOTES.search(path) else f'"{path}"'
-            super().__init__(f"{program} was not found at {where}: install it, or correct the command")
+            super().__init__(f"{program} was not found at {where}: install it, or {correct}")
         elif reason == "not found":
-            super().__init__(f"{program} was not found on PATH: install it, or correct the command, or write its path")
+            super().__init__(f"{program} was not found on PATH: install it, or {correct}, or write its path")
         elif reason in _START_FAILURES:
-            super().__init__(f"{program} {_START_FAILURES[reason]}")
+            cwd = visible(str(spec.cwd))
+            folder = "its folder" if _QUOTES.search(cwd) else f'the folder "{cwd}"'
+            super().__init__(f"{program} {_START_FAILURES[reason].format(folder=folder)}")
         else:
             super().__init__(f"{program} could not be started: {reason}")
         self.lasting = reason == "not found" or reason in _START_FAILURES
@@ -74,6 +89,9 @@ def open_link(
     turns: Turns | None = None,
     memory: Budget | None = None,
     credentials: Credentials | None = None,
+    trail: Callable[[], Sequence[str]] = tuple,
+    containers: Containers | None = None,
+    directory: ConfigDirectory | None = None,
 ) -> AbstractAsyncContextManager[Link]:
     """Open a link to the server. A child process has ended when the block ends.
 
@@ -82,6 +100,10 @@ def open_link(
         turns: shared by all links of one host.
         memory: charged for messages of the server while they are being read.
         credentials: the logins of servers at a URL.
+        trail: the configurations that lead to this host, its own included, as paths. A server that is Colonnade itself
+            is told them, so that the host behind it refuses to lead back here.
+        containers: removes the container of a server when the link is closed; None: it is left to its client program.
+        directory: that of the configuration, with the folders of confined programs.
 
     Raises:
         LinkLost: the program could not be started, or the URL or a header is invalid.
@@ -92,7 +114,7 @@ def open_link(
         if spec.headers_helper is not None:
             return _open_with_helper(spec, keeper, lambda full: opener(full, journal, turns, hold))
         return opener(spec, journal, turns, hold, login_of(spec, credentials))
-    return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold)
+    return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold, trail, containers, directory)
 
 
 @asynccontextmanager
@@ -113,7 +135,6 @@ async def open_http_link(
         spec.url.reveal(),
         _headers(spec),
         _drop_reporter(spec, journal),
-        transport=_transport(spec, turns),
         turns=turns,
         max_message=spec.limits.message,
         hold=hold,
@@ -140,7 +161,6 @@ async def open_sse_link(
         spec.url.reveal(),
         _headers(spec),
         _drop_reporter(spec, journal),
-        transport=_transport(spec, turns),
         turns=turns,
         max_message=spec.limits.message,
         hold=hold,
@@ -185,15 +205,6 @@ def why_no_login(spec: ServerSpec) -> str:
     return ""
 
 
-def _transport(spec: HttpServer, turns: Turns) -> Transport | None:
-    """The connections of the client that is configured for the server; None for the usual one."""
-    if spec.client is HttpClient.BUILT_IN:
-        return None
-    from host.wire.httpx_transport import HttpxTransport  # few servers need it, and importing httpx takes 45 ms
-
-    return HttpxTransport(turns)
-
-
 @asynccontextmanager
 async def _open_with_helper(
     spec: HttpServer, keeper: Keeper, opener: Callable[[HttpServer], AbstractAsyncContextManager[Link]]
@@ -218,12 +229,34 @@ def _drop_reporter(spec: HttpServer, journal: Journal) -> Callable[[str, str], N
 
 @asynccontextmanager
 async def _open_stdio_link(
-    spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns, hold: HoldingFactory
+    spec: StdioServer,
+    keeper: Keeper,
+    journal: Journal,
+    turns: Turns,
+    hold: HoldingFactory,
+    trail: Callable[[], Sequence[str]],
+    containers: Containers | None,
+    directory: ConfigDirectory | None,
 ) -> AsyncIterator[Link]:
     argv = [word.reveal() for word in spec.command]
-    env = child_environment({name: value.reveal() for name, value in spec.env.items()})
+    more = handed_on(spec) if spec.sandbox is None else {}  # they lead to what a confined program does not reach
+    if more:
+        journal.note(VariablesHandedOn(spec.id, tuple(more)))
+    own = {**more, **{name: value.reveal() for name, value in spec.env.items()}}
+    is_link = starts_colonnade(argv)
+    if is_link:
+        own[TRAIL_VARIABLE] = json.dumps(list(trail()))
+    env, plan, cwd = child_environment(own), None, str(spec.cwd)
     try:
-        async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:
+        if spec.sandbox is not None:
+            assert directory is not None
+            env, plan = confine(spec, own, directory)
+        async with (
+            nullcontext(argv) if containers is None else containers.removing(argv, env, cwd) as started,
+            keeper.open_child(started, env=env, cwd=cwd, grace=STOP_GRACE, is_link=is_link, sandbox=plan) as child,
+        ):
+            if plan is not None:
+                journal.note(ServerConfined(spec.id, child.means))
             output = ProgramOutput(spec, journal, turns.turn())
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(output.read_stderr, child.stderr)
@@ -237,5 +270,7 @@ async def _open_stdio_link(
                     hold=hold,
                 )
                 nursery.cancel_scope.cancel()
+    except NotConfined as problem:
+        raise CannotConfine(spec, problem) from problem
     except SpawnError as problem:
         raise CannotStart(spec, problem.reason) from problem

@@ -3,6 +3,7 @@ reason for which they end."""
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -22,15 +23,14 @@ from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import UnsupportedRevision, client_capabilities
 from host.protocol.methods import PING
-from host.protocol.versions import STATELESS
-from host.slices import complete
+from host.protocol.versions import LATEST, STATELESS
 from host.upstream.call import UpstreamCall
 from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, ServerLists
 from host.upstream.credentials import Credential
 from host.upstream.log_levels import LogLevels, LogLevelSync
-from host.upstream.negotiate import Dialect, era_change_in, negotiate
-from host.upstream.output import describe_silence
+from host.upstream.negotiate import Dialect, era_change_in, handshake_refusal, negotiate
+from host.upstream.output import DroppedAnswers, describe_silence
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
 from host.upstream.server_secrets import ServerSecrets
@@ -46,6 +46,7 @@ class OpenLink(typing.Protocol):
         """
 
 
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 PING_INTERVAL = 30.0
 PING_TIMEOUT = 10.0
 
@@ -69,7 +70,7 @@ CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio
 
 async def may_launch(spec: ServerSpec, definitions: Definitions) -> bool:
     """Look up the program of a server. Returns whether it is approved; a server at a URL has none."""
-    return await complete(definitions.observe_launch(spec.id, launch_of(spec)))
+    return await definitions.observe_launch(spec.id, launch_of(spec))
 
 
 @asynccontextmanager
@@ -94,7 +95,7 @@ async def open_client(
     Raises:
         CONNECT_FAILURES: the negotiation failed, or the connection ended.
     """
-    usable = gate.server_requests.usable_abilities(spec.id, client_abilities)
+    usable = gate.server_requests.usable_abilities(spec.id, client_abilities, None)
     server_messages.declares_roots = usable.roots
     capabilities = client_capabilities(
         usable,
@@ -105,7 +106,7 @@ async def open_client(
         server_messages.disconnect = peer.connection_lost
         negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
         server_messages.revision = negotiated.revision
-        yield Client(spec.id, peer, negotiated, spec.timeout, server_messages, gate, lists)
+        yield Client(spec.id, peer, negotiated, spec, server_messages, gate, lists)
 
 
 def follow_changes(
@@ -169,24 +170,32 @@ async def end_with_login(client: Client, credential: Credential | None, login_id
 
 
 def failure_reason(
-    spec: ServerSpec, group: BaseExceptionGroup[BaseException], output: list[OutputRecord] | None = None
+    spec: ServerSpec,
+    group: BaseExceptionGroup[BaseException],
+    output: list[OutputRecord] | None = None,
+    dropped: DroppedAnswers | None = None,
 ) -> str:
     """The reason why a connection ended, without the configured secrets.
 
     Args:
         output: the lines that the server wrote since the connection began.
+        dropped: what it sent as answers and Colonnade dropped.
     """
-    return ServerSecrets(spec).redact(_reason(spec, first_exception(group), output or []))
+    return ServerSecrets(spec).redact(_reason(spec, first_exception(group), output or [], dropped))
 
 
-def _reason(spec: ServerSpec, problem: BaseException, output: list[OutputRecord]) -> str:
+def _reason(
+    spec: ServerSpec, problem: BaseException, output: list[OutputRecord], dropped: DroppedAnswers | None
+) -> str:
     if isinstance(problem, UnsupportedRevision):
         excluded = "remove protocol from its configuration, or " if spec.protocol is not Protocol.AUTO else ""
-        return f"no protocol revision in common: {excerpt(str(problem))}: {excluded}update the server"
+        # The sentence also names revisions of ours, and none of them is newer than LATEST.
+        older = "Colonnade" if any(date > LATEST.name for date in _DATE.findall(str(problem))) else "the server"
+        return f"no protocol revision in common: {excerpt(str(problem))}: {excluded}update {older}"
     if isinstance(problem, trio.TooSlowError):
-        return f"it did not finish its start within {spec.start_timeout:g} s: {describe_silence(output)}"
+        return f"it did not finish its start within {spec.start_timeout:g} s: {describe_silence(output, dropped)}"
     if isinstance(problem, PeerError):
-        return f"it refused the handshake: {excerpt(str(problem))}"
+        return handshake_refusal(problem)
     if isinstance(problem, LinkLost):
         return problem.with_remedy
     return f"its response to the handshake is invalid: {excerpt(str(problem))}"

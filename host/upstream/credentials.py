@@ -23,10 +23,10 @@ from config import HttpServer, OAuthGrant, ServerSpec
 from host.errors import copy_of
 from host.journal import Event, InternalError, TokenNotRefreshed
 from host.oauth.challenge import MAX_SCOPES
-from host.oauth.documents import ClientRegistration, TokenRefused, covers, read_tokens
-from host.oauth.problem import OAuthProblem
-from host.oauth.token_forms import TokenClient, refresh_form
-from host.slices import complete
+from host.oauth.documents import CLIENT_GONE, ClientRegistration, TokenRefused, UnusableTokens, covers, read_tokens
+from host.oauth.problem import OAuthProblem, without
+from host.oauth.token_forms import RefreshForm, TokenClient, refresh_form
+from host.sanitize import quoted, with_said
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
 from host.upstream.login import obtain_own, store_login
 from host.upstream.server_secrets import kept_secret, learn
@@ -55,18 +55,27 @@ lifetime of a token, if that is shorter, since it may end a moment early."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks at what other processes have stored."""
 
-_FINAL = ("invalid_grant", "invalid_client", "unauthorized_client")
-"""Errors of a token endpoint after which the same request will not succeed any more (RFC 6749, 5.2)."""
+_FINAL = (
+    *CLIENT_GONE,
+    *("invalid_grant", "unauthorized_client", "invalid_request"),
+    *("bad_refresh_token", "invalid_refresh_token", "refresh_token_expired", "token_expired", "token_revoked"),
+)
+"""Errors of a token endpoint after which the same request will not succeed any more (RFC 6749, 5.2; GitHub; Slack)."""
+
+_PASSING = ("temporarily_unavailable", "server_error")
+"""Errors of an issuer that cannot tell now. They end no login, also in answer to a second form."""
 
 
 class LoginUnavailable(LinkLost):
     """The token cannot be had now; a later attempt may succeed. `lasting`: the issuer refused the request."""
 
     nothing_begun = True
+    speaker = "the issuer"
 
-    def __init__(self, why: str, *, lasting: bool) -> None:
+    def __init__(self, why: str, *, lasting: bool, said: str = "") -> None:
         super().__init__(why)
         self.lasting = lasting
+        self.said = said
 
 
 class _Attempt:
@@ -99,6 +108,8 @@ class Credential(Authorization):
         self.login: Login | None = None
         self.problem = ""
         """Why the stored login cannot be used."""
+        self.said = ""
+        """The issuer's words about that, quoted for people."""
         self._key = key
         self._store = store
         self._vault = vault
@@ -229,9 +240,13 @@ class Credential(Authorization):
             is_expected = isinstance(problem, OAuthProblem | StateError)
             why, server = str(problem) if is_expected else "an internal error", self._key.server
             is_final = isinstance(problem, TokenRefused) and problem.error in _FINAL
-            attempt.problem = LoginUnavailable(f"its token could not be obtained: {why}", lasting=is_final)
+            if isinstance(problem, TokenRefused | UnusableTokens) and not is_final:  # so some say that it is over
+                why += f"; if that goes on, {self.remedy}"
+            said = without(problem.said, self._secrets()) if isinstance(problem, OAuthProblem) else ""
+            attempt.problem = LoginUnavailable(f"its token could not be obtained: {why}", lasting=is_final, said=said)
+            told = with_said(why, quoted(said, str, LoginUnavailable.speaker))
             self._note(
-                TokenNotRefreshed(server, why) if is_expected else InternalError(f"the token for {server}", problem)
+                TokenNotRefreshed(server, told) if is_expected else InternalError(f"the token for {server}", problem)
             )
         finally:
             self._attempt = None
@@ -261,7 +276,7 @@ class Credential(Authorization):
             raise OAuthProblem(f"the issuer did not answer within {REFRESH_TIMEOUT:.0f} s") from None
         finally:
             with trio.CancelScope(shield=True), suppress(StateError):
-                await complete(self._store.write(self._end_lease))
+                await self._store.write(self._end_lease)
 
     async def _replace_own_token(self, refused: Header | None) -> None:
         """Get a token for Colonnade itself. Several processes may have one each, since nothing is rotated."""
@@ -281,7 +296,7 @@ class Credential(Authorization):
         """Get the right to refresh. False if there is another login or token by now, which is then the present one."""
         while self.login is not None and not self.login.is_over:
             revision = self._revision
-            stored, is_leased = await complete(self._store.write(partial(self._take_lease, revision=revision)))
+            stored, is_leased = await self._store.write(partial(self._take_lease, revision=revision))
             if stored is None or stored.revision != revision:
                 self.adopt(stored)
             elif not is_leased:
@@ -315,29 +330,71 @@ class Credential(Authorization):
         if refused is not None and now < self._suspect_until:
             return login.over("the server refuses the tokens that its issuer gives")
         try:
-            http = await IssuerHttp.of(self.server)
-            caller = TokenClient(self._present_client(login.client), login.issuer, now)
-            form = refresh_form(login.refresh_token, login.resource, caller)
-            tokens = read_tokens(*await http.post(login.token_endpoint, form))
+            renewed = await self._exchanged(login, login.refresh_token, now)
         except TokenRefused as problem:
             if problem.error not in _FINAL:
                 raise
-            over = login.over(f"the issuer gave no other token ({problem.error})")
-            if problem.error == "invalid_client":  # the next login registers another one
+            problem.quote(self._secrets())
+            over = login.over(f"the issuer gave no other token ({problem.error})", problem.said)
+            if problem.error in CLIENT_GONE:  # the next login registers another one
                 return msgspec.structs.replace(over, client=msgspec.structs.replace(login.client, redirect_uri=""))
             return over
-        renewed = login.renewed(tokens, now)
         if refused is not None:
             self._suspect(renewed, now)
         return renewed
 
-    def _present_client(self, client: ClientRegistration) -> ClientRegistration:
-        """The client with the secret that the configuration has now."""
+    async def _exchanged(self, login: Login, refresh_token: str, now: float) -> Login:
+        """The login with the tokens for its refresh token. A request that the issuer calls invalid is tried once more,
+        in the other form, and one whose client it does not take with the client's secret in the form.
+
+        Raises:
+            TokenRefused: the first refusal, if both were refused; the second one if it passes.
+        """
+        http = await IssuerHttp.of(self.server)
+        client = self._present_client(login.client)
+        scopes = login.scopes if login.requested is None else login.requested
+
+        async def ask(form: RefreshForm, client: ClientRegistration) -> Login:
+            caller = TokenClient(client, login.issuer, now)
+            posted = refresh_form(refresh_token, login.named_resource, scopes, form, caller)
+            tokens = read_tokens(*await http.post(login.token_endpoint, posted))
+            return msgspec.structs.replace(login, refresh_form=form, client=client).renewed(tokens, now)
+
+        try:
+            return await ask(login.refresh_form, client)
+        except TokenRefused as problem:
+            if problem.error == "invalid_request":
+                other = login.refresh_form.other(problem.said, knows_scopes=bool(scopes)), client
+            elif problem.is_about_client and (with_secret := client.with_secret_in_form()) is not None:
+                other = login.refresh_form, with_secret
+            else:
+                raise
+            try:
+                return await ask(*other)
+            except TokenRefused as second:
+                if second.error in _PASSING:  # it says nothing about this form
+                    raise
+            raise
+
+    def _secrets(self) -> list[str | None]:
+        """Those that its issuer was sent."""
         oauth = self.spec.oauth
-        secret = None if oauth is None else oauth.private_key or oauth.client_secret
-        if oauth is None or secret is None or oauth.client_id is None or oauth.client_id.reveal() != client.client_id:
+        configured = () if oauth is None else (oauth.client_secret, oauth.private_key)
+        known = [] if self.login is None else self.login.secrets()
+        return [*known, *(each.reveal() for each in configured if each is not None)]
+
+    def _present_client(self, client: ClientRegistration) -> ClientRegistration:
+        """The client with the secret or the private key that the configuration has now."""
+        oauth = self.spec.oauth
+        if oauth is None or oauth.client_id is None or oauth.client_id.reveal() != client.client_id:
             return client
-        return msgspec.structs.replace(client, client_secret=secret.reveal())
+        if oauth.private_key is not None:  # the issuer sees what it signs, never the key, whatever the login had
+            key = oauth.private_key.reveal()
+            return msgspec.structs.replace(client, client_secret=key, auth_method="private_key_jwt")
+        if oauth.client_secret is None:
+            return client
+        method = "client_secret_basic" if client.auth_method == "private_key_jwt" else client.auth_method
+        return msgspec.structs.replace(client, client_secret=oauth.client_secret.reveal(), auth_method=method)
 
     async def _put(self, login: Login) -> None:
         """Store the present login as changed. Adopts what is stored afterwards."""
@@ -348,7 +405,7 @@ class Credential(Authorization):
             # Otherwise a person has logged in or out meanwhile.
             return transaction.put_credential(self._key, sealed) if is_leased else stored
 
-        self.adopt(await complete(self._store.write(change)))
+        self.adopt(await self._store.write(change))
 
     # The store
 
@@ -357,7 +414,8 @@ class Credential(Authorization):
         revision = -1 if stored is None else stored.revision
         if revision == self._revision or 0 <= revision < self._revision:  # a reading from before the last change
             return
-        self._revision, self.login, self.problem, self._unsaved, self._failed = revision, None, "", None, None
+        self._revision, self.login, self._unsaved, self._failed = revision, None, None, None
+        self.problem = self.said = ""
         if stored is not None and not covers(self.server, stored.resource):
             stored = None  # the configuration has another url by now, and the token must not go there
         self._issuer = "" if stored is None else stored.issuer
@@ -366,6 +424,7 @@ class Credential(Authorization):
                 self.login = self._vault.open(self._key, stored)
                 if self.login.ended:
                     self.problem = f"the login is over, because {self.login.ended}"
+                    self.said = self.login.said
             except OAuthProblem as problem:
                 self.problem = str(problem)
         self._set_header()
@@ -438,7 +497,7 @@ class Credentials:
         revision = self._store.poll().credentials
         if revision == self._revision:
             return
-        self._stored = await complete(self._store.read_credentials())
+        self._stored = await self._store.read_credentials()
         self._revision = revision
         for key, credential in self._used.items():
             credential.adopt(self._stored.get(key))

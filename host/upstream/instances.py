@@ -1,16 +1,19 @@
-"""Dedicated instances of one server, for one client (`isolation: per-client`) or for one call (`per-call`).
+"""Instances of one server beside its main connection: for one client (`isolation: per-client`), for one call
+(`per-call`), or for all clients of one folder (`cwd: "${client:folder}"`).
 
 An instance is a connection of its own, and for a program a process of its own, so that no client sees what another one
-does. The first call that needs an instance starts it. An instance of a client ends when the client leaves or does not
-use it for a while. If it is lost, the next call, or a watch that is still wanted, starts another one. Their number is
-limited. Instances do not read lists.
+does; but one for a folder is shared by its clients as the main connection is. The first call that needs an instance
+starts it. An instance of a client ends when the client leaves or does not use it for a while, one for a folder some
+time after its last client. If it is lost, the next call, or a watch that is still wanted, starts another one. Their
+number is limited. Instances do not read lists.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Collection, Hashable
 from contextlib import asynccontextmanager
+from weakref import WeakSet
 
 import trio
 
@@ -18,13 +21,15 @@ from config import Isolation, ServerSpec
 from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed
+from host.policy.fingerprint import not_as_approved
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.negotiated import NegotiatedServer
-from host.protocol.versions import STATELESS
-from host.sanitize import without_directories
-from host.slices import Steps
+from host.protocol.versions import SESSION, STATELESS
+from host.sanitize import with_said
+from host.source import SHARED
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
+from host.upstream.client_folder import is_folder
 from host.upstream.connection import OpenLink, UpstreamLease, may_launch
 from host.upstream.instance_failures import InstanceFailures
 from host.upstream.outcome import ConnectionEnd, Outcome
@@ -40,32 +45,47 @@ MIN_PAUSE = 0.01
 
 
 class _Instance(Role):
-    """The role of one instance: it serves one caller, uses the lists of the shared connection that serves this caller,
-    and is opened again only while a resource is watched."""
+    """The role of one instance: it serves one caller, or (`is_shared`) all callers in a folder, uses the lists of the
+    shared connection that serves this caller, and is opened again only while a resource is watched."""
 
-    def __init__(self, pool: Instances, caller: Caller, key: Hashable | None) -> None:
+    def __init__(self, pool: Instances, caller: Caller, key: Hashable | None, folder: str | None) -> None:
         self.caller = caller
         self.key = key
+        self.folder = folder
         self.waiting_calls: list[UpstreamCall] = []
-        self.clients = Clients(
-            # A stateless client declares its capabilities with each request: the next one may declare more.
-            abilities=SHARED_ABILITIES if caller.era is STATELESS else caller.abilities,
-            owner=lambda: caller,
-            roots_change=key is not None,  # an instance of a call ends before the roots can change
-            caller=caller,
-            waiting_calls=self.waiting_calls,
-        )
+        self.users: WeakSet[Caller] = WeakSet()
+        """The callers with a session that have used it and are not gone, if it is shared."""
+        if pool.is_shared:
+            self.clients = Clients(
+                SHARED_ABILITIES, lambda: None, roots_change=False, log_listeners=self._log_listeners
+            )
+        else:
+            self.clients = Clients(
+                # A stateless client declares its capabilities with each request: the next one may declare more.
+                abilities=SHARED_ABILITIES if caller.era is STATELESS else caller.abilities,
+                owner=lambda: caller,
+                roots_change=key is not None,  # an instance of a call ends before the roots can change
+                caller=caller,
+                waiting_calls=self.waiting_calls,
+            )
         self.scope = trio.CancelScope()
         self._pool = pool
         self.last_used = trio.current_time()
         shared = pool.serving(caller)
         self.connection = UpstreamConnection(pool.spec, pool.runtime, pool.open_link, self, shared.lists)
 
+    def _log_listeners(self) -> Collection[Caller]:
+        runtime = self._pool.runtime
+        return runtime.client_folders.within(self.folder, runtime.log_levels.callers(self._pool.spec.id))
+
     async def prepare(self) -> None:
         pool, connection = self._pool, self.connection
         connection.spec = pool.spec
         if not await may_launch(connection.spec, pool.runtime.gate.definitions):
-            raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
+            confined = connection.spec.sandbox is not None
+            raise LinkLost(f"its command {not_as_approved(confined)}; see colonnade definitions")
+        if self.folder is not None and not is_folder(self.folder):
+            raise LinkLost("the folder of its client is gone")
         shared = pool.serving(self.caller)
         connection.dialect, connection.lists = shared.last_dialect, shared.lists
 
@@ -74,7 +94,7 @@ class _Instance(Role):
 
     def idle_pause(self, client: Client) -> float | None:
         limit = self._pool.spec.idle_timeout
-        is_used = bool(self.waiting_calls) or len(self.connection.watches) > 0
+        is_used = bool(self.waiting_calls or self.users) or len(self.connection.watches) > 0
         left = limit if is_used else limit - (trio.current_time() - self.last_used)
         return max(left, MIN_PAUSE) if left > 0 else None
 
@@ -95,7 +115,7 @@ class _Instance(Role):
         why = f"{end.why}: {remedy}" if remedy else end.why
         if not end.is_watched:
             self._pool.remove(self)
-        return Outcome(Failed(end.now, why, end.now + delay))
+        return Outcome(Failed(end.now, why, end.now + delay, end.said))
 
     async def run(self) -> None:
         """Run it to its end. A failure that ends the call of a `per-call` instance is told by the response of that call
@@ -105,8 +125,8 @@ class _Instance(Role):
             with self.scope:
                 while True:
                     await connection.run_once()
-                    if isinstance(connection.state, Failed):
-                        journal.note(InstanceFailed(connection.spec.id, connection.state.why))
+                    if isinstance(failed := connection.state, Failed):
+                        journal.note(InstanceFailed(connection.spec.id, with_said(failed.why, failed.said)))
                     if not len(connection.watches):
                         return
         finally:
@@ -143,9 +163,10 @@ class Instances:
         self.serving = serving
         self.runtime = runtime
         self.failures = InstanceFailures(spec.max_instances)
+        self.is_shared = spec.isolation is Isolation.SHARED
         self._nursery = nursery
         self._by_key: dict[Hashable, _Instance] = {}
-        """Instances of clients by `_key`; instances of calls have no key and are only in `_live`."""
+        """Instances of clients and folders by `_key`; instances of calls have no key and are only in `_live`."""
         self._live: set[_Instance] = set()
         self._released = trio.lowlevel.ParkingLot()
 
@@ -157,30 +178,40 @@ class Instances:
         while any(instance.waiting_calls for instance in self._live):
             await self._released.park()
 
-    def drop_hidden(self) -> Steps[None]:
+    async def drop_hidden(self) -> None:
         """End the watches of hidden resources at all instances."""
         for instance in list(self._live):
-            yield from instance.connection.watches.drop_hidden()
+            await instance.connection.watches.drop_hidden()
 
     def end(self) -> None:
         """End all instances."""
         for instance in self._live:
             instance.scope.cancel("the server was changed or removed in the configuration")
 
+    def has(self, caller: Caller, folder: str) -> bool:
+        """Whether there is an instance for a caller in a folder."""
+        return self._key(caller, folder) in self._by_key
+
     @asynccontextmanager
-    async def lease(self, exchange: Exchange) -> AsyncIterator[UpstreamLease]:
-        """Lease the caller's instance, or one for this call, for the block. Starts it if there is none.
+    async def lease(self, exchange: Exchange, folder: str | None = None) -> AsyncIterator[UpstreamLease]:
+        """Lease the instance for the caller and its folder, or one for this call, for the block. Starts it if there is
+        none.
 
         Raises:
             TooManyResources: `max_instances` is reached.
             Unavailable: the instance cannot be started.
         """
-        caller, is_per_client = exchange.caller, self.spec.isolation is Isolation.PER_CLIENT
-        key = self._key(caller) if is_per_client else None
+        caller, is_per_call = exchange.caller, self.spec.isolation is Isolation.PER_CALL
+        key = None if is_per_call else self._key(caller, folder)
+        if self.is_shared:
+            # It outlives the client that starts it, and its failures are those of the folder.
+            caller = Caller("clients of a folder", SHARED, session=folder)
         await self._wait_for_room(key)
         instance = self._by_key.get(key)
         if instance is None:
-            instance = self._start(caller, key)
+            instance = self._start(caller, key, folder)
+        if self.is_shared and exchange.caller.session is not None and exchange.caller.era is SESSION:
+            instance.users.add(exchange.caller)  # until its session ends; without one, no end is noticed
         # Server requests before the call is sent (many servers request roots at once) belong to the call that started
         # the instance.
         upstream_call = UpstreamCall(exchange, CallDeadline(math.inf))
@@ -188,12 +219,9 @@ class Instances:
         connection = instance.connection
         try:
             await connection.life.wait_started()
-            state = connection.state
-            if isinstance(state, Failed):
-                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {without_directories(state.why)}")
             yield connection.lease()
             if connection.life.client is not None:
-                self.failures.on_success(caller, trio.current_time(), ends_series=not is_per_client)
+                self.failures.on_success(caller, trio.current_time(), ends_series=is_per_call)
         finally:
             instance.waiting_calls.remove(upstream_call)
             instance.last_used = trio.current_time()
@@ -202,26 +230,35 @@ class Instances:
             if key is None:
                 instance.scope.cancel("its call has ended")
 
-    def _key(self, caller: Caller) -> Hashable | None:
-        """The key of the caller's instance: its client's, and the connection that serves it."""
-        return None if caller.instance_key is None else (caller.instance_key, self.serving(caller))
+    def _key(self, caller: Caller, folder: str | None) -> Hashable | None:
+        """The key of the caller's instance: that of its client, unless instances are shared, its folder, and the
+        connection that serves it; None if each call has its own."""
+        if self.is_shared:
+            return folder
+        return None if caller.instance_key is None else (caller.instance_key, folder, self.serving(caller))
 
     def _instances_of(self, caller: Caller) -> list[_Instance]:
-        """The instances of the caller's client: one, or two while it is served in another era than before."""
+        """The instances of the caller's client alone: one, or two while it is served in another era than before."""
+        if self.is_shared:
+            return []
         return [each for each in self._by_key.values() if each.caller.instance_key == caller.instance_key]
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """End the caller's watch of a resource at its instance, if there is one."""
-        for instance in self._instances_of(caller):
+        for instance in self._live if self.is_shared else self._instances_of(caller):
             instance.connection.watches.unwatch(uri, caller)
 
     def release(self, caller: Caller) -> None:
         """End all watches of the caller; its instance stays."""
-        for instance in self._instances_of(caller):
+        for instance in self._live if self.is_shared else self._instances_of(caller):
             instance.connection.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
-        """End the instance of a caller that is gone."""
+        """End the instance of a caller that is gone; one that is shared ends when it was not used for a while."""
+        for instance in self._live if self.is_shared else ():
+            if caller in instance.users:
+                instance.users.discard(caller)
+                instance.last_used = trio.current_time()
         for instance in self._instances_of(caller):
             self.remove(instance)
             instance.connection.watches.forget(caller)
@@ -242,7 +279,7 @@ class Instances:
             ):
                 await self._released.park()
 
-    def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
+    def _start(self, caller: Caller, key: Hashable | None, folder: str | None) -> _Instance:
         server, now = self.spec.id, trio.current_time()
         wait = self.failures.wait(caller, now)
         if wait > 0:
@@ -253,7 +290,7 @@ class Instances:
             self.runtime.journal.note(InstanceFailed(server, "another one is needed, but max_instances is reached"))
             raise TooManyResources(server, f"{text}; try again later")
         self.failures.on_start(caller, now)
-        instance = _Instance(self, caller, key)
+        instance = _Instance(self, caller, key, folder)
         self._live.add(instance)
         if key is not None:
             self._by_key[key] = instance

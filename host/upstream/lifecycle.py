@@ -2,6 +2,7 @@
 
 connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
 ready -> stopped -> connecting                          needs login -> connecting
+connecting -> needs folder -> connecting                ready or failed -> needs folder
 stopped -> connecting -> absent -> ready or absent      (the session beside a stateless connection)
 
 An absent session stays absent while it is tried again, because no request waits for it. It is connecting only if its
@@ -18,7 +19,17 @@ from config import ServerSpec, Trust
 from host.errors import LoginNeeded, Unavailable
 from host.sanitize import without_directories
 from host.upstream.client import Client
-from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, State, Stopped, describe_state
+from host.upstream.state import (
+    Absent,
+    Connecting,
+    Failed,
+    NeedsFolder,
+    NeedsLogin,
+    Ready,
+    State,
+    Stopped,
+    describe_state,
+)
 
 ABSENT_FOR = 60.0
 """Seconds after which a session that could not be had is tried again when a client could use it."""
@@ -37,6 +48,7 @@ class Lifecycle:
         is_starting: whether it is connecting, or will be once it is used. Calls look, so it is kept here.
         needs_login: whether it waits for a person to log in. Calls look.
         client: the client of a ready connection. Calls look.
+        recalled: set when it was looked what is remembered of it; that takes no answer of the server.
         listed: set when its lists are known, from the store or from the server itself. One whose first attempt failed
             counts as listed.
         settled: set when the first attempt to connect has ended.
@@ -49,6 +61,7 @@ class Lifecycle:
         self.is_starting = isinstance(state, Connecting | Stopped)
         self.needs_login = False
         self.client: Client | None = None
+        self.recalled = trio.Event()
         self.listed = trio.Event()
         self.settled = trio.Event()
         self.started = trio.Event()
@@ -56,10 +69,10 @@ class Lifecycle:
         self._state = state
         self._on_change = on_change
         self._used = trio.Event()
-        """Set when a stopped or absent connection is to be opened."""
+        """Set when a connection is to be opened that is stopped, absent or without a folder, or has failed in one."""
         self._changed = trio.lowlevel.ParkingLot()
         if not self.is_starting:
-            for event in (self.listed, self.settled, self.started):
+            for event in (self.recalled, self.listed, self.settled, self.started):
                 event.set()
 
     @property
@@ -72,9 +85,10 @@ class Lifecycle:
         self.is_starting = isinstance(state, Connecting | Stopped)
         self.needs_login = isinstance(state, NeedsLogin)
         self.client = state.client if isinstance(state, Ready) else None
-        if isinstance(state, Stopped | Absent):
+        if isinstance(state, Stopped | NeedsFolder | Failed | Absent):
             self._used = trio.Event()
         if not self.is_starting:
+            self.recalled.set()
             self.listed.set()
             self.started.set()
         elif self.started.is_set():
@@ -85,7 +99,7 @@ class Lifecycle:
         self._changed.unpark_all()
 
     def use(self) -> None:
-        """Have it opened, if it is stopped or absent."""
+        """Have it opened, if it is stopped, absent or without a folder, or has failed in another folder."""
         self._used.set()
 
     def use_first(self) -> None:
@@ -95,7 +109,7 @@ class Lifecycle:
             self._used.set()
 
     async def wait_used(self) -> None:
-        """Wait until a stopped connection is used, or an absent one that is due."""
+        """Wait until it is used; an absent connection only from the time on at which it is due."""
         if isinstance(self._state, Absent):
             with trio.move_on_after(ABSENT_FOR):
                 await self._used.wait()
@@ -123,8 +137,9 @@ class Lifecycle:
     def unavailable(self, spec: ServerSpec) -> Unavailable:
         """The error for a request of a server that is not connected: the text says why, and when the next attempt is.
         LoginNeeded if a person has to log in."""
-        # The reason may contain text of the server, which only the owner of an untrusted server should see.
-        untrusted = spec.trust is Trust.UNTRUSTED
-        why = "it is not connected" if untrusted else without_directories(describe_state(self._state))
+        # The reason may contain text of the server, which only the owner of an untrusted server should see; one with a
+        # problem of its configuration was never started.
+        is_hidden = spec.trust is Trust.UNTRUSTED and not spec.problem
+        why = "it is not connected" if is_hidden else without_directories(describe_state(self._state))
         unavailable = LoginNeeded if self.needs_login else Unavailable
         return unavailable(spec.id, f"{spec.id} is unavailable: {why}")

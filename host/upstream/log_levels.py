@@ -4,7 +4,7 @@ session that has set none counts as one that wants DEFAULT_LEVEL, once a level w
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import trio
@@ -16,6 +16,7 @@ from host.peer.peer import Peer
 from host.protocol.log_levels import DEFAULT_LEVEL, most_verbose
 from host.protocol.methods import SET_LEVEL
 from host.protocol.versions import STATELESS
+from host.source import Endpoint
 from host.upstream.call import UpstreamCall, internal_call
 from host.wire.link import LinkLost
 
@@ -29,13 +30,18 @@ one with this level."""
 
 
 class LogLevels:
-    """The levels that callers have set, for the whole host."""
+    """The levels that callers have set, for the whole host.
 
-    def __init__(self) -> None:
+    Args:
+        includes: whether a server answers at an endpoint.
+    """
+
+    def __init__(self, includes: Callable[[Endpoint, str], bool] = Endpoint.includes) -> None:
+        self._includes = includes
         self._wanted: dict[Caller, str] = {}
         self._undecided: set[Caller] = set()
         """Callers with a session that have set no level: they hear DEFAULT_LEVEL."""
-        self._recent: dict[tuple[str | None, str], float] = {}
+        self._recent: dict[tuple[Endpoint, str], float] = {}
         """Times until which the levels of ended requests still count, by endpoint and level."""
         self.version = 0
         """A number that grows with each change of a level."""
@@ -43,7 +49,7 @@ class LogLevels:
 
     def callers(self, server: str) -> Collection[Caller]:
         """The callers that have set a level and whose endpoint includes this server."""
-        return [caller for caller in self._wanted if caller.endpoint in (None, server)]
+        return [caller for caller in self._wanted if self._includes(caller.endpoint, server)]
 
     def set_level(self, caller: Caller, level: str) -> None:
         self._undecided.discard(caller)
@@ -78,7 +84,8 @@ class LogLevels:
         callers = self.callers(server) if caller is None else (caller,)
         recent = self._recent_levels(server) if caller is None else {}
         levels = [*(self._wanted[each] for each in callers if each in self._wanted), *recent]
-        if (levels or was_set) and any(each.endpoint in (None, server) for each in self._undecided if caller is None):
+        undecided = self._undecided if caller is None and (levels or was_set) else ()
+        if any(self._includes(each.endpoint, server) for each in undecided):
             levels.append(DEFAULT_LEVEL)
         return most_verbose(levels), min(recent.values(), default=math.inf)
 
@@ -91,7 +98,7 @@ class LogLevels:
         now = trio.current_time()
         levels: dict[str, float] = {}
         for (endpoint, level), until in self._recent.items():
-            if endpoint in (None, server) and until > now:
+            if self._includes(endpoint, server) and until > now:
                 levels[level] = max(until, levels.get(level, until))
         return levels
 

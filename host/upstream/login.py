@@ -14,8 +14,8 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,28 +33,33 @@ from host.oauth.authorization import (
 )
 from host.oauth.challenge import Challenge, bearer_challenge
 from host.oauth.documents import (
+    CLIENT_GONE,
     ClientRegistration,
     Issuer,
+    TokenRefused,
+    Tokens,
     choose_auth_method,
     error_code,
     read_registration,
     read_tokens,
     registration_request,
+    said_in,
+    same_issuer,
 )
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form, TokenClient, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
 from host.sanitize import visible
-from host.slices import complete
 from host.storage.store import CredentialKey, Store, StoredCredential
 from host.upstream.callback import Callback
 from host.upstream.discovery import Discovered, discover
 from host.upstream.vault import Login, Vault
 from host.url import Url
-from host.wire.acceptor import ListenerLimits, ServeHttp
+from host.wire.acceptor import ListenerLimits
 from host.wire.http_transport import EVENT_STREAM, JSON, open_origin
 from host.wire.issuer_http import IssuerHttp, IssuerUnreachable
 from host.wire.link import LinkLost
+from host.wire.listener import serve_http
 from host.wire.port import bind
 
 TIME_LIMIT = 900.0
@@ -91,7 +96,8 @@ class ProposedLogin:
     @property
     def is_other_issuer(self) -> bool:
         """Whether the server names another issuer than at its last login. A person has to accept it."""
-        return self.former_issuer not in ("", self.issuer.id)
+        former, names = self.former_issuer, self.oauth.issuers
+        return former != "" and not same_issuer(former, self.issuer.id, names)
 
     @property
     def purpose(self) -> dict[str, str]:
@@ -106,7 +112,13 @@ class ProposedLogin:
 
     @property
     def notices(self) -> Iterator[str]:
-        """Possible problems of this configuration, in sentences."""
+        """Possible problems of this configuration and of this issuer, in sentences."""
+        if self.issuer.is_default:
+            yield (
+                "The server has no metadata about a login. The usual paths are tried: /authorize, /token and "
+                "/register, at which PKCE is a must."
+            )
+        yield from (f"Note that {warning}." for warning in self.oauth.warnings)
         if self.oauth.client_id is not None:
             yield f"The client of the configuration must permit the redirect {self.redirect_uri} at the issuer."
         if OFFLINE_ACCESS in self.issuer.scopes and OFFLINE_ACCESS not in self.scopes:
@@ -145,7 +157,7 @@ async def probe(spec: HttpServer) -> Challenge | None:
                 # A server of HTTP+SSE has a stream at its address, and takes no POST there.
                 for method, ours, sent in (("POST", posts, body), ("GET", [("Accept", EVENT_STREAM)], None)):
                     answer = await origin.request(method, origin.headers(ours), sent)
-                    await answer.aclose()
+                    answer.close()
                     if answer.status == 401:
                         return bearer_challenge(answer.header("www-authenticate") or "")
     except LinkLost as problem:
@@ -169,13 +181,13 @@ async def propose(
         StateError: the store cannot be read.
     """
     server, key = Url.parse(spec.url.reveal()), CredentialKey(spec.id)
-    stored = (await complete(store.read_credentials())).get(key)
+    stored = (await store.read_credentials()).get(key)
     former, former_issuer = _opened(vault, key, stored), "" if stored is None else stored.issuer
     http = await IssuerHttp.of(server)
     challenge = challenge or await probe(spec)
-    found = await discover(server, challenge, http, former_issuer)
-    known = _known_scopes(former, found)
     oauth = spec.oauth or OAuth()
+    found = await discover(server, challenge, http, former_issuer, oauth)
+    known = _known_scopes(former, found, oauth.issuers)
     challenged = () if challenge is None else challenge.scopes
     scopes = choose_scopes(oauth.scopes, challenged, found.scopes, found.issuer.scopes, known)
     redirect = f"http://{LISTEN_ADDRESS}:{bound.getsockname()[1]}{CALLBACK_PATH}"
@@ -188,21 +200,27 @@ async def begin(proposed: ProposedLogin) -> PendingLogin:
     Raises:
         OAuthProblem: there can be no login.
     """
-    client = _configured_client(proposed.oauth, proposed.issuer, proposed.redirect_uri) or await _registered(proposed)
+    with _quoting():
+        client = _configured_client(proposed.oauth, proposed.issuer, proposed.redirect_uri) or await _registered(
+            proposed
+        )
     request = AuthorizationRequest(
         issuer=proposed.issuer,
         client_id=client.client_id,
         redirect_uri=proposed.redirect_uri,
-        resource=proposed.resource,
+        resource=proposed.oauth.indicator(proposed.resource),
         scopes=proposed.scopes,
+        extra=proposed.oauth.parameters,
     )
     return PendingLogin(proposed, client, request)
 
 
-def _known_scopes(former: Login | None, found: Discovered) -> tuple[str, ...]:
+def _known_scopes(former: Login | None, found: Discovered, names: Sequence[str]) -> tuple[str, ...]:
     """The scopes of the former login and those that the server found missing in it: it would lose the former ones
     otherwise (2026-07-28, "Step-Up Authorization Flow")."""
-    if former is None or former.issuer != found.issuer.id or former.resource != found.resource:
+    if former is None or former.resource != found.resource:
+        return ()
+    if not same_issuer(former.issuer, found.issuer.id, names):
         return ()
     if former.missing and former.step_ups >= MAX_STEP_UPS:
         raise TooManyStepUps(
@@ -215,6 +233,11 @@ def _known_scopes(former: Login | None, found: Discovered) -> tuple[str, ...]:
 def _configured_client(configured: OAuth, issuer: Issuer, redirect: str) -> ClientRegistration | None:
     """The client that the configuration names, or the one that the issuer finds at the URL that it names; None if it
     has to be registered."""
+    if configured.client_id is not None and issuer.is_elsewhere:
+        raise OAuthProblem(
+            f"the server names the issuer {issuer.id} in its own metadata only, which proves little: the client of "
+            "oauth.client_id is not used there. Remove it, and Colonnade registers one"
+        )
     if configured.client_id is not None and configured.private_key is not None:
         if "private_key_jwt" not in issuer.token_auth_methods:
             raise OAuthProblem(f"the issuer {issuer.id} does not take a private_key as authentication")
@@ -231,11 +254,21 @@ def _configured_client(configured: OAuth, issuer: Issuer, redirect: str) -> Clie
     return None
 
 
+@contextmanager
+def _quoting(*secrets: str | None) -> Iterator[None]:
+    """Have what an issuer says in an error quoted for people, without these secrets, which it was sent."""
+    try:
+        yield
+    except OAuthProblem as problem:
+        problem.quote(secrets)
+        raise
+
+
 async def _registered(proposed: ProposedLogin) -> ClientRegistration:
     """The client that Colonnade is at this issuer: the one that was registered with this redirect and these scopes
     before, or a new one."""
     issuer, redirect, former = proposed.issuer, proposed.redirect_uri, proposed.former
-    if former is not None and former.issuer == issuer.id:
+    if former is not None and same_issuer(former.issuer, issuer.id, proposed.oauth.issuers):
         client = former.client
         is_valid = not client.secret_expires or client.secret_expires > time.time()
         known = former.scopes if client.scopes is None else client.scopes
@@ -252,8 +285,14 @@ async def _registered(proposed: ProposedLogin) -> ClientRegistration:
     headers = [(b"Content-Type", b"application/json"), (b"Accept", b"application/json")]
     answer = await proposed.http.post(issuer.registration_endpoint, Form(headers, msgspec.json.encode(request)))
     if answer.status not in (200, 201):
-        why = error_code(answer.body) or f"HTTP {answer.status}"
-        raise OAuthProblem(f"the issuer {issuer.id} refused to register Colonnade ({why})")
+        why, said = error_code(answer.body) or f"HTTP {answer.status}", said_in(answer.body)
+        if issuer.is_default:
+            raise OAuthProblem(
+                "the server has no metadata about a login, and registers no clients at the usual path "
+                f"(/register: {why}). It may want an API key: see its documentation, and write it under headers",
+                said,
+            )
+        raise OAuthProblem(f"the issuer {issuer.id} refused to register Colonnade ({why})", said)
     return read_registration(answer.body, redirect, str(request["token_endpoint_auth_method"]), proposed.scopes)
 
 
@@ -272,33 +311,61 @@ async def finish(
         StateError: the login cannot be stored.
     """
     proposed, request, issuer = pending.proposed, pending.request, pending.request.issuer
-    caller = TokenClient(pending.client, issuer.id, time.time())
-    now = caller.now  # the lifetime of the token begins before its answer has come
-    tokens = read_tokens(*await proposed.http.post(issuer.token_endpoint, code_form(request, code, caller)))
+    now = time.time()  # the lifetime of the token begins before its answer has come
+    with _quoting(code, request.verifier, request.state, pending.client.client_secret):
+        client, tokens = await _exchanged(pending, code, now)
     former = None if proposed.is_other_issuer else proposed.former
     step_ups = former.step_ups + 1 if former is not None and former.missing else 0
-    begun = _begun(issuer, request.resource, pending.client, request.scopes, now)
+    begun = _begun(issuer, proposed.resource, request.resource, client, request.scopes, now)
     login = msgspec.structs.replace(begun, step_ups=step_ups).renewed(tokens, now)
     if record is not None:
         record(login)
     replaced = await read_login(store, vault, proposed.key)  # hosts may have refreshed it meanwhile
     await store_login(store, vault, proposed.key, login)
-    if replaced is not None and replaced.has_other_client(login):
+    if replaced is not None and replaced.has_other_client(login, proposed.oauth.issuers):
         with trio.move_on_after(REVOKE_TIMEOUT), suppress(OAuthProblem):
             await revoke(replaced, Url.parse(replaced.resource))
     return login
 
 
-def _begun(issuer: Issuer, resource: str, client: ClientRegistration, scopes: tuple[str, ...], now: float) -> Login:
+async def _exchanged(pending: PendingLogin, code: str, now: float) -> tuple[ClientRegistration, Tokens]:
+    """The tokens for a code, and the client as the issuer took it."""
+    issuer, http, client = pending.request.issuer, pending.proposed.http, pending.client
+
+    async def exchange(client: ClientRegistration) -> tuple[ClientRegistration, Tokens]:
+        form = code_form(pending.request, code, TokenClient(client, issuer.id, now))
+        return client, read_tokens(*await http.post(issuer.token_endpoint, form))
+
+    try:
+        return await exchange(client)
+    except TokenRefused as problem:
+        if problem.is_about_client and (other := client.with_secret_in_form()) is not None:
+            with suppress(TokenRefused):  # the first one is about the client; the code may be used up now
+                return await exchange(other)
+        if problem.error not in CLIENT_GONE or not client.is_dynamic:
+            raise
+        server = pending.proposed.key.server
+        raise OAuthProblem(
+            f"the issuer refused the client that Colonnade registered there ({problem.error}); it may not know it any "
+            f"more: colonnade logout {server} forgets it, and colonnade login {server} registers another one",
+            problem.said,
+        ) from None
+
+
+def _begun(
+    issuer: Issuer, resource: str, indicator: str, client: ClientRegistration, scopes: tuple[str, ...], now: float
+) -> Login:
     """A login that has no tokens yet, under a name of its own."""
     return Login(
         id=secrets.token_hex(8),
         resource=resource,
+        indicator=indicator,
         issuer=issuer.id,
         client=client,
         token_endpoint=issuer.token_endpoint,
         revocation_endpoint=issuer.revocation_endpoint,
         scopes=scopes,
+        requested=scopes,
         began=now,
     )
 
@@ -317,19 +384,22 @@ async def obtain_own(spec: HttpServer, former: Login | None, former_issuer: str,
     assert spec.oauth is not None
     server = Url.parse(spec.url.reveal())
     http, challenge = await IssuerHttp.of(server), await probe(spec)
-    found = await discover(server, challenge, http, former_issuer)
-    if former_issuer not in ("", found.issuer.id):
+    found = await discover(server, challenge, http, former_issuer, spec.oauth)
+    if former_issuer and not same_issuer(former_issuer, found.issuer.id, spec.oauth.issuers):
         raise OAuthProblem(
             f"the server names the issuer {found.issuer.id} now, and not {former_issuer} any more: colonnade logout "
             f"{spec.id} accepts it"
         )
+    if found.issuer.is_default:  # it may be that they are missing for a moment, and nobody is asked
+        raise OAuthProblem("the server has no metadata about a login, and the client's secret is not sent to a guess")
     client = _configured_client(spec.oauth, found.issuer, "")
     assert client is not None  # this grant has none without a client_id
     challenged = () if challenge is None else challenge.scopes
     scopes = choose_scopes(spec.oauth.scopes, challenged, found.scopes, ())
-    form = client_credentials_form(found.resource, scopes, TokenClient(client, found.issuer.id, now))
+    indicator = spec.oauth.indicator(found.resource)
+    form = client_credentials_form(indicator, scopes, TokenClient(client, found.issuer.id, now))
     tokens = read_tokens(*await http.post(found.issuer.token_endpoint, form))
-    begun = _begun(found.issuer, found.resource, client, scopes, now)
+    begun = _begun(found.issuer, found.resource, indicator, client, scopes, now)
     return msgspec.structs.replace(begun, id=begun.id if former is None else former.id).renewed(tokens, now)
 
 
@@ -339,7 +409,7 @@ async def read_login(store: Store, vault: Vault, key: CredentialKey) -> Login | 
     Raises:
         StateError: the store cannot be read.
     """
-    return _opened(vault, key, (await complete(store.read_credentials())).get(key))
+    return _opened(vault, key, (await store.read_credentials()).get(key))
 
 
 def _opened(vault: Vault, key: CredentialKey, stored: StoredCredential | None) -> Login | None:
@@ -356,7 +426,7 @@ async def store_login(store: Store, vault: Vault, key: CredentialKey, login: Log
         StateError: it cannot be stored.
     """
     sealed = vault.close(key, login)
-    return await complete(store.write(lambda transaction: transaction.put_credential(key, sealed)))
+    return await store.write(lambda transaction: transaction.put_credential(key, sealed))
 
 
 async def revoke(login: Login, server: Url) -> bool:
@@ -373,7 +443,11 @@ async def revoke(login: Login, server: Url) -> bool:
         if token is not None:
             answer = await http.post(login.revocation_endpoint, revocation_form(token, hint, caller))
             if answer.status != 200:
-                raise OAuthProblem(f"the issuer did not revoke the token (HTTP {answer.status})")
+                problem = OAuthProblem(
+                    f"the issuer did not revoke the token (HTTP {answer.status})", said_in(answer.body)
+                )
+                problem.quote(login.secrets())
+                raise problem
     return True
 
 
@@ -401,6 +475,7 @@ class AnswerBox:
             self._code = self._request.read_answer(query)
         except OAuthProblem as problem:
             if not isinstance(problem, ForeignAnswer):
+                problem.quote([self._request.state, self._request.verifier])
                 self._problem = problem
                 self._taken.set()
             raise
@@ -425,22 +500,12 @@ class AnswerBox:
 
 
 @asynccontextmanager
-async def serve_callback(callback: Callback, bound: socket.socket, serve_http: ServeHttp) -> AsyncIterator[None]:
+async def serve_callback(callback: Callback, bound: socket.socket) -> AsyncIterator[None]:
     """Listen for the browser's return, for the block."""
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, callback.serve, bound, limits=ListenerLimits(_CONNECTIONS)))
         yield
         nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def open_callback(
-    bound: socket.socket, request: AuthorizationRequest, take: Callable[[str], None], serve_http: ServeHttp
-) -> AsyncIterator[Callback]:
-    """The listener of a login that has begun, for the block."""
-    callback = Callback(bound, request.url, take)
-    async with serve_callback(callback, bound, serve_http):
-        yield callback
 
 
 def bind_callback(configured: OAuth | None = None, former: Login | None = None) -> socket.socket:

@@ -61,7 +61,7 @@ class MrtrDriver:
         adapted = {key: self._adapt(*each) for key, each in input_requests.requests.items()}
         for key, (server_request, _) in parsed.items():
             await self._server_messages.admit(server_request, adapted[key][1], self._call.exchange.caller)
-        return InputRequired(self._server, adapted, input_requests.state)
+        return InputRequired(self._server, adapted, input_requests.state, unknown=input_requests.unknown)
 
     async def drive(self, result: Raw, send: SendRetry) -> Raw:
         """Send the input requests of `result` to the client and retry with its responses, until the result is complete.

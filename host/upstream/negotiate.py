@@ -10,7 +10,7 @@ of both eras. A server that then answers the probe and refuses `initialize` was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import trio
@@ -21,7 +21,13 @@ from host.jsonrpc.raw import encode_object, members
 from host.jsonrpc.strict import has_more_tokens
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import MAX_TOKENS, Peer
-from host.protocol.handshake import UnsupportedRevision, initialize_params, read_initialize_result
+from host.protocol.handshake import (
+    UnsupportedRevision,
+    initialize_params,
+    names_version,
+    offers_after,
+    read_initialize_result,
+)
 from host.protocol.meta import with_progress_token
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING
 from host.protocol.negotiated import NegotiatedServer
@@ -36,9 +42,11 @@ from host.protocol.probe import (
     verdict_of_result,
 )
 from host.protocol.stateless import discover_params, with_envelope
-from host.protocol.versions import LATEST, SERVED, SESSION, Revision
+from host.protocol.versions import HANDSHAKES, LATEST, SERVED, SESSION, Revision
 from host.version import VERSION
+from host.wire.http_errors import OLDER_REMEDY, AuthNeeded, HttpRefused
 from host.wire.link import Link, LinkLost
+from host.wire.refusal_text import said_of
 
 T = TypeVar("T")
 
@@ -65,6 +73,17 @@ class Dialect:
     """A silent program of unknown era gets `initialize`: it may not respond to unknown requests, or be slow."""
     http_sse: bool = False
     """The server supports only HTTP+SSE (2024-11-05)."""
+    offers: tuple[Revision, ...] = HANDSHAKES
+    """The handshake revisions that may be used, in the order in which they are offered: the next one if the server
+    refuses one."""
+
+    def after(self, negotiated: NegotiatedServer) -> Dialect:
+        """The dialect for the next connection to a server: what it accepted after it had refused newer revisions is
+        offered first."""
+        if not negotiated.refused_newer or negotiated.revision not in self.offers:
+            return self
+        others = (each for each in HANDSHAKES if each in self.offers and each is not negotiated.revision)
+        return replace(self, offers=(negotiated.revision, *others))
 
 
 class HandshakeOnly(LinkLost):
@@ -73,6 +92,21 @@ class HandshakeOnly(LinkLost):
 
 class StatelessOnly(LinkLost):
     """The server is stateless, but ended because it got `initialize`. A new one must not get it."""
+
+
+class OlderOnly(LinkLost):
+    """The server refused the revision of `initialize`, and ended. A new one is offered the `offers`."""
+
+    def __init__(self, refused: PeerError | HttpRefused, offers: tuple[Revision, ...]) -> None:
+        super().__init__(str(refused) if isinstance(refused, HttpRefused) else handshake_refusal(refused))
+        self.said = refused.said if isinstance(refused, HttpRefused) else said_of(refused.error)
+        self.offers = offers
+
+
+def handshake_refusal(refused: PeerError) -> str:
+    """The reason why a server cannot be used that answers `initialize` with an error. The server's own words are not in
+    it, because clients are told the reason."""
+    return f"it refused the handshake (error {refused.error.code})"
 
 
 async def negotiate(
@@ -86,12 +120,13 @@ async def negotiate(
             responds, or is out of order.
 
     Raises:
-        HandshakeOnly, StatelessOnly: the server must be started again, with a `dialect` of that era only.
+        HandshakeOnly, StatelessOnly, OlderOnly: the server must be started again, with a `dialect` of that era, or of
+            those revisions, only.
         PeerError, BrokenAnswer, LinkLost: the server refused, sent an invalid response, or is gone.
         UnsupportedRevision: the server shares no revision with Colonnade.
     """
     if not dialect.may_be_stateless:
-        return await initialize(link, peer, capabilities)
+        return await initialize(link, peer, capabilities, dialect.offers)
     probe = _Probe(peer, capabilities)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.run)
@@ -114,18 +149,18 @@ async def _probe_and_decide(
         raise probe.lost
     verdict = probe.verdict
     if verdict is None:
-        return await initialize_while_probing(link, peer, capabilities, probe)
+        return await initialize_while_probing(link, peer, capabilities, dialect.offers, probe)
     if isinstance(verdict, StatelessServer):
         return _settle_stateless(link, verdict)
     if isinstance(verdict, Incompatible) or not dialect.may_be_handshake:
         raise UnsupportedRevision(
             verdict.why if isinstance(verdict, Incompatible) else "it supports no stateless revision"
         )
-    return await initialize(link, peer, capabilities)
+    return await initialize(link, peer, capabilities, dialect.offers)
 
 
 async def initialize_while_probing(
-    link: Link, peer: Peer[T], capabilities: Mapping[str, object], probe: _Probe
+    link: Link, peer: Peer[T], capabilities: Mapping[str, object], offers: tuple[Revision, ...], probe: _Probe
 ) -> NegotiatedServer:
     """Send `initialize` to a program that has not responded to the probe. If it accepts `initialize` (in time, if it
     then answers the probe as a stateless server), it is a handshake server; otherwise its response to the probe
@@ -134,12 +169,12 @@ async def initialize_while_probing(
     problem: PeerError | BrokenAnswer | LinkLost | None = None
     try:
         with probe.initialize_scope:
-            answer = await peer.request(INITIALIZE, initialize_params(VERSION, capabilities))
+            answer = await peer.request(INITIALIZE, initialize_params(VERSION, capabilities, offers[0]))
     except (PeerError, BrokenAnswer, LinkLost) as error:
         problem = error
     if answer is not None:
         # Outside `initialize_scope`: a handshake that has begun must be completed.
-        return await _read_initialize_result(link, peer, answer)
+        return await _read_initialize_result(link, peer, answer, offers[0], offers)
     with trio.move_on_after(LATE_PROBE_TIMEOUT):
         await probe.ended.wait()
     verdict = probe.verdict
@@ -153,6 +188,8 @@ async def initialize_while_probing(
         # It was slow to read the probe, and then exited because of it.
         raise HandshakeOnly(str(problem)) from problem
     assert problem is not None  # the scope times out only for a stateless server
+    if probe.lost is None and isinstance(problem, PeerError) and (left := offers_after(problem.error, offers[1:])):
+        return await _offer(link, peer, capabilities, left, offers, problem)
     raise probe.lost or problem
 
 
@@ -167,8 +204,10 @@ class _Probe:
     `initialize_scope`: for an `initialize` that is sent meanwhile; it ends LATE_INITIALIZE_WAIT seconds after the
     server has answered as a stateless one."""
 
-    def __init__(self, peer: Peer[T], capabilities: Mapping[str, object]) -> None:
+    def __init__(self, peer: Peer[T], capabilities: Mapping[str, object], *, is_known: bool = False) -> None:
         self._peer = peer
+        self._is_known = is_known
+        """The server is known as a stateless one: a failure of it is no answer, also if it says so in JSON-RPC."""
         self._capabilities = capabilities
         self.verdict: Verdict | None = None
         self.lost: LinkLost | None = None
@@ -199,8 +238,12 @@ class _Probe:
         except BrokenAnswer:
             return Handshake()
         except LinkLost as lost:
+            if self._is_known and isinstance(lost, HttpRefused) and lost.status >= 500:
+                lost.answered = False
             if lost.answered:
                 return Handshake()
+            if isinstance(lost, HttpRefused) and lost.status == 500:
+                lost.remedy = f"its own log says more; if it fails at {DISCOVER} alone, write protocol: legacy"
             raise
 
 
@@ -221,7 +264,7 @@ def era_change_in(refusal: PeerError) -> EraChanged | None:
 async def check_still_stateless(peer: Peer[T], capabilities: Mapping[str, object]) -> LinkLost | None:
     """Probe a stateless server again. None if it is still stateless; otherwise the reason to end the connection:
     EraChanged if it responds in another way."""
-    probe = _Probe(peer, capabilities)
+    probe = _Probe(peer, capabilities, is_known=True)
     await probe.run()
     if probe.lost is None and not isinstance(probe.verdict, StatelessServer):
         return EraChanged("it does not support its former revision any more")
@@ -239,19 +282,55 @@ async def check_still_handshake(peer: Peer[T]) -> EraChanged | None:
     return None
 
 
-async def initialize(link: Link, peer: Peer[T], capabilities: Mapping[str, object]) -> NegotiatedServer:
-    """Do the handshake, and declare `capabilities` (2025-11-25, "Lifecycle / Initialization").
+async def initialize(
+    link: Link, peer: Peer[T], capabilities: Mapping[str, object], offers: tuple[Revision, ...] = HANDSHAKES
+) -> NegotiatedServer:
+    """Do the handshake, and declare `capabilities` (2025-11-25, "Lifecycle / Initialization"). A server that refuses
+    the revision instead of selecting another one is offered the next one.
+
+    Args:
+        offers: see `Dialect`.
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: the server refused, sent an invalid response, or is gone.
-        UnsupportedRevision: the server selected a revision that Colonnade does not support.
+        OlderOnly: it refused a revision, and ended.
+        UnsupportedRevision: the server selected a revision that may not be used.
     """
-    return await _read_initialize_result(
-        link, peer, await peer.request(INITIALIZE, initialize_params(VERSION, capabilities))
-    )
+    return await _offer(link, peer, capabilities, offers, offers)
 
 
-async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> NegotiatedServer:
+async def _offer(
+    link: Link,
+    peer: Peer[T],
+    capabilities: Mapping[str, object],
+    left: Sequence[Revision],
+    offers: tuple[Revision, ...],
+    first: PeerError | HttpRefused | None = None,
+) -> NegotiatedServer:
+    """Offer the revisions that are `left`, one after another, as far as the refusals permit. If the server accepts
+    none, the first refusal is raised."""
+    while True:
+        try:
+            answer = await peer.request(INITIALIZE, initialize_params(VERSION, capabilities, left[0]))
+        except (PeerError, LinkLost) as problem:
+            if isinstance(problem, PeerError):
+                left = offers_after(problem.error, left[1:])
+            elif isinstance(problem, HttpRefused) and problem.status == 400:
+                left = left[1:]
+            elif first is not None and peer.ended.is_set():
+                raise OlderOnly(first, (*left, *(each for each in offers if each not in left))) from problem
+            else:
+                raise
+            first = first or problem
+            if not left:
+                raise first from None
+        else:
+            return await _read_initialize_result(link, peer, answer, left[0], offers)
+
+
+async def _read_initialize_result(
+    link: Link, peer: Peer[T], answer: Raw, offered: Revision, offers: tuple[Revision, ...]
+) -> NegotiatedServer:
     """Complete the handshake with the result of `initialize`; raises as `initialize` does."""
     try:
         negotiated = read_initialize_result(_bounded_result(answer))
@@ -259,9 +338,31 @@ async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> Neg
         raise UnsupportedRevision(f"it selected {problem}, Colonnade supports only {', '.join(SERVED)}") from None
     except ValueError as problem:
         raise BrokenAnswer(str(problem)) from None
+    if negotiated.revision not in offers:
+        raise UnsupportedRevision(f"it selected {negotiated.revision.name}, but its protocol key says {offered.name}")
+    if offered is not next(each for each in HANDSHAKES if each in offers):
+        negotiated = replace(negotiated, refused_newer=True)
     link.settle(negotiated.revision)
-    await peer.notify(INITIALIZED)
+    try:
+        await peer.notify(INITIALIZED)
+    except AuthNeeded:
+        raise
+    except LinkLost as lost:
+        raise _refused_initialized(lost) from lost
     return negotiated
+
+
+def _refused_initialized(lost: LinkLost) -> LinkLost:
+    """The error for a server that accepted `initialize`, and so speaks this transport, but not what follows it."""
+    if not isinstance(lost, HttpRefused) and not lost.ended_session:
+        return lost
+    status = lost.status if isinstance(lost, HttpRefused) else 404
+    refused = HttpRefused(status, f"it accepted {INITIALIZE} and refused {INITIALIZED}")
+    refused.may_be_http_sse = refused.lasting = False
+    refused.said = lost.said
+    if names_version(lost.said):
+        refused.remedy = OLDER_REMEDY
+    return refused
 
 
 def _bounded_result(answer: Raw) -> Raw:

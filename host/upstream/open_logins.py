@@ -20,7 +20,7 @@ import trio
 from config import HttpServer, ServerSpec
 from host.errors import ColonnadeError, first_exception
 from host.journal import Event, InternalError, LoggedIn, LoginFailed
-from host.oauth.problem import OAuthProblem
+from host.oauth.problem import OAuthProblem, told
 from host.sanitize import visible
 from host.storage.store import CredentialKey, StateError, Store
 from host.upstream.callback import Callback
@@ -38,7 +38,6 @@ from host.upstream.login import (
     serve_callback,
 )
 from host.upstream.vault import Login, Vault
-from host.wire.acceptor import ServeHttp
 
 MAX_BEGUN = 10
 BEGUN_WINDOW = 600.0
@@ -71,7 +70,7 @@ class OpenLogin:
         self.spec = spec
         self.by = by
         self.until = time.time() + TIME_LIMIT
-        self.callback = Callback(bound, "", self._take, self)
+        self.callback = Callback(bound, self)
         self.scope = trio.CancelScope(deadline=trio.current_time() + TIME_LIMIT)
         self.why = f"nobody logged in within {TIME_LIMIT / 60:.0f} min"
         """Why it came to nothing, once it has ended; before that, why it would if nothing more happened."""
@@ -89,10 +88,8 @@ class OpenLogin:
         self._pending: PendingLogin | None = None
         self._box: AnswerBox | None = None
         self._problem: Exception | None = None
-        self._is_read = False
-        """Whether a browser waits for a page."""
         self._begun = trio.Event()
-        """Set when a browser was sent to the issuer, or cannot be."""
+        """Set when there is an address of the issuer's page, or cannot be one."""
         self._settled = trio.Event()
 
     def serves(self, spec: HttpServer) -> bool:
@@ -126,42 +123,41 @@ class OpenLogin:
             except _EXPECTED as problem:
                 self._problem = problem
                 self._begun.set()
-                raise OAuthProblem(str(problem)) from None
-
-    # The browser
+                raise OAuthProblem(str(problem), _said(problem)) from None
 
     async def show(self) -> dict[str, str]:
-        self._is_read = True
         proposed = await self.propose()
-        self._is_read = False
         former = {"former issuer": visible(proposed.former_issuer)} if proposed.is_other_issuer else {}
         return {"server": self.spec.id, **proposed.purpose, **former}
 
     async def begin(self) -> str:
-        self._is_read = True
         if self._proposed is None:
             raise OAuthProblem("the person was not shown what it is for")
         async with self._step():
-            self._pending = await begin(self._proposed)
-            self._box = AnswerBox(self._pending.request)
-            self._begun.set()
+            if self._pending is None:
+                self._pending = await begin(self._proposed)
+                self._box = AnswerBox(self._pending.request)
+                self._begun.set()
             return self._pending.request.url
 
     async def wait_outcome(self) -> str:
         await self._settled.wait()
         if self.made is not None:
             return "You are logged in."
-        return "The login failed." if self._problem is None else f"The login failed: {self._problem}."
+        return "The login failed." if self._problem is None else f"The login failed: {told(self._problem)}."
 
-    def _take(self, query: str) -> None:
+    def take(self, query: str) -> None:
         assert self._box is not None  # only a browser that was sent to the issuer brings an answer
         self._box.take(query)
 
-    # The whole
+    def take_address(self, address: str) -> None:
+        """Take the address at which a browser ended, as a person pastes it; see `AnswerBox`."""
+        assert self._box is not None
+        self._box.take_address(address)
 
-    async def run(self, serve_http: ServeHttp, record: Callable[[Login], object]) -> None:
+    async def run(self, record: Callable[[Login], object]) -> None:
         """Wait for the person and finish the login; raises what `finish` raises. Listens meanwhile."""
-        async with serve_callback(self.callback, self._bound, serve_http):
+        async with serve_callback(self.callback, self._bound):
             try:
                 self.made = await self._finish(record)
             except _EXPECTED as problem:
@@ -169,7 +165,7 @@ class OpenLogin:
                 raise
             finally:
                 self._settled.set()
-                if self._is_read:
+                if self.callback.is_read:
                     with trio.move_on_after(PAGE_TIMEOUT):
                         await self.callback.finished.wait()
 
@@ -181,6 +177,10 @@ class OpenLogin:
         assert self._pending is not None
         code = await self._box.code()
         return await finish(self._pending, code, self._store, self._vault, record)
+
+
+def _said(problem: BaseException) -> str:
+    return problem.said if isinstance(problem, OAuthProblem) else ""
 
 
 class OpenLogins:
@@ -197,7 +197,6 @@ class OpenLogins:
         vault: Vault,
         credentials: Credentials,
         nursery: trio.Nursery,
-        serve_http: ServeHttp,
         record: RecordLogin,
         note: Callable[[Event], None],
         *,
@@ -208,7 +207,6 @@ class OpenLogins:
         self._vault = vault
         self._credentials = credentials
         self._nursery = nursery
-        self._serve_http = serve_http
         self._record = record
         self._note = note
         self._open: dict[str, OpenLogin] = {}
@@ -292,10 +290,10 @@ class OpenLogins:
         try:
             try:
                 with bound, login.scope:
-                    await login.run(self._serve_http, lambda made: self._record(made, server, login.by))
+                    await login.run(lambda made: self._record(made, server, login.by))
             except Exception as raised:  # noqa: BLE001 - a mistake of ours in a login must not end the host
                 problem = first_exception(raised)
-                login.why = str(problem) if isinstance(problem, _EXPECTED) else "an internal error"
+                login.why = told(problem) if isinstance(problem, _EXPECTED) else "an internal error"
                 if not isinstance(problem, _EXPECTED):
                     self._note(InternalError(f"the login at {server}", problem))
             if login.made is None:
@@ -316,7 +314,6 @@ async def open_logins(
     store: Store,
     vault: Vault,
     credentials: Credentials,
-    serve_http: ServeHttp,
     record: RecordLogin,
     note: Callable[[Event], None],
     *,
@@ -324,5 +321,5 @@ async def open_logins(
 ) -> AsyncIterator[OpenLogins]:
     """The open logins, for the block. At its end they end without a login."""
     async with trio.open_nursery() as nursery:
-        yield OpenLogins(store, vault, credentials, nursery, serve_http, record, note, may_offer=may_offer)
+        yield OpenLogins(store, vault, credentials, nursery, record, note, may_offer=may_offer)
         nursery.cancel_scope.cancel("the host stops")

@@ -19,10 +19,12 @@ from config import HttpServer, Protocol, ServerSpec
 from host.journal import Event, ServerFailed, ServerNeedsLogin, SessionAbsent, SessionFailed
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.protocol.handshake import UnsupportedRevision
+from host.protocol.versions import LEGACY, MODERN
+from host.sanitize import with_said
 from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Restarts
 from host.upstream.connection import LoginChanged
 from host.upstream.credentials import Credential
-from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
+from host.upstream.negotiate import Dialect, HandshakeOnly, OlderOnly, StatelessOnly
 from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, State, Stopped
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost
@@ -38,6 +40,7 @@ class ConnectionEnd:
 
     Attributes:
         why: the problem in words, without secrets.
+        said: what the server says about it, quoted for people; empty if it says nothing.
         jitter: random number from 0 to 1.
         state: the state until then.
         dialect: the one in which it was to be made, and `was_negotiated` whether it was.
@@ -56,6 +59,7 @@ class ConnectionEnd:
     is_watched: bool
     credential: Credential | None
     login_id: str
+    said: str = ""
 
     @property
     def ready_for(self) -> float:
@@ -77,6 +81,7 @@ class Outcome(NamedTuple):
 
 def server_outcome(end: ConnectionEnd, restarts: Restarts) -> Outcome:
     """The outcome for the connection that a server has always."""
+    end = _furthest(end)
     problem, why, now = end.problem, end.why, end.now
     if _lacks_login(problem):
         return _outcome_without_login(end, problem)
@@ -85,7 +90,8 @@ def server_outcome(end: ConnectionEnd, restarts: Restarts) -> Outcome:
     is_ready = isinstance(end.state, Ready)
     dialect = _switched(end.dialect, problem) if isinstance(end.state, Connecting) else None
     if dialect is not None and restarts.may_start(now):
-        return Outcome(Connecting(now, why), dialect=dialect)
+        refused = problem if dialect.http_sse and isinstance(problem, LinkLost) else None
+        return Outcome(Connecting(now, why, end.said, refused), dialect=dialect)
     delay = restarts.on_failure(end.ready_for, end.jitter, now)
     # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
     if dialect is None and (not end.was_negotiated or end.dialect.http_sse):
@@ -96,7 +102,18 @@ def server_outcome(end: ConnectionEnd, restarts: Restarts) -> Outcome:
         delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (restarts.failures - 1), MAX_LASTING_DELAY))
         if not (isinstance(problem, AuthNeeded) and problem.needs_login):  # a login is noticed by itself
             why = f"{why}; then colonnade restart {end.spec.id}"
-    return Outcome(Failed(now, why, now + delay), ServerFailed(end.spec.id, why, delay), dialect)
+    event = ServerFailed(end.spec.id, with_said(why, end.said), delay)
+    return Outcome(Failed(now, why, now + delay, end.said), event, dialect)
+
+
+def _furthest(end: ConnectionEnd) -> ConnectionEnd:
+    """The end of an attempt over another transport, or that of the one before, if it came as far."""
+    state, problem = end.state, end.problem
+    if not isinstance(state, Connecting) or state.refused is None or state.last_failure is None:
+        return end
+    if not isinstance(problem, LinkLost) or problem.reached > state.refused.reached:
+        return end
+    return replace(end, problem=state.refused, why=state.last_failure, said=state.said)
 
 
 def _outcome_without_login(end: ConnectionEnd, needed: AuthNeeded) -> Outcome:
@@ -105,7 +122,8 @@ def _outcome_without_login(end: ConnectionEnd, needed: AuthNeeded) -> Outcome:
     if credential.login_id != end.login_id:
         return Outcome(Connecting(end.now, None))  # a person has logged in meanwhile
     why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
-    return Outcome(NeedsLogin(end.now, why), ServerNeedsLogin(end.spec.id, why))
+    said = credential.said or end.said
+    return Outcome(NeedsLogin(end.now, why, said), ServerNeedsLogin(end.spec.id, with_said(why, said)))
 
 
 def session_outcome(end: ConnectionEnd, restarts: Restarts, *, is_connected: bool) -> Outcome:
@@ -127,20 +145,25 @@ def session_outcome(end: ConnectionEnd, restarts: Restarts, *, is_connected: boo
         restarts.on_failure(end.ready_for, end.jitter, now)
         if restarts.failures == 1 and restarts.within_intensity(now):
             was_used = state.client.idle_seconds < end.ready_for or end.is_watched
-            after = Connecting(now, why) if was_used else Stopped(now)
-            return Outcome(after, SessionFailed(server, why, reopens=True))
+            after = Connecting(now, why, end.said) if was_used else Stopped(now)
+            return Outcome(after, SessionFailed(server, with_said(why, end.said), reopens=True))
     if _lacks_login(problem) and not is_connected:
         return Outcome(Stopped(now), is_withdrawn=True)
     event: Event | None = None
     if not isinstance(state, Absent):
-        event = SessionAbsent(server, why) if is_refused else SessionFailed(server, why)
+        told = with_said(why, end.said)
+        event = SessionAbsent(server, told) if is_refused else SessionFailed(server, told)
     is_reached = not (isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500))
     why = f"it accepts no session: {why}" if is_refused else f"its session failed: {why}"
-    return Outcome(Absent(now, why, is_reached), event, is_withdrawn=True)
+    return Outcome(Absent(now, why, is_reached, end.said), event, is_withdrawn=True)
 
 
 def configured_dialect(spec: ServerSpec) -> Dialect:
     """The dialect that the configuration permits."""
+    if spec.protocol in MODERN:
+        return Dialect(may_be_handshake=False)
+    if (pinned := LEGACY.get(spec.protocol)) is not None:
+        return Dialect(may_be_stateless=False, offers=(pinned,))
     return Dialect(
         may_be_stateless=spec.protocol is not Protocol.LEGACY, may_be_handshake=spec.protocol is not Protocol.MODERN
     )
@@ -152,10 +175,12 @@ def _switched(dialect: Dialect, problem: BaseException) -> Dialect | None:
         return replace(dialect, may_be_stateless=False)
     if isinstance(problem, StatelessOnly):
         return replace(dialect, may_be_handshake=False)
+    if isinstance(problem, OlderOnly):
+        return replace(dialect, may_be_stateless=False, offers=problem.offers)
     # HTTP+SSE (2025-11-25, "Transports / Backwards Compatibility").
     if dialect.http_sse or not (isinstance(problem, LinkLost) and problem.may_be_http_sse):
         return None
-    return Dialect(may_be_stateless=False, http_sse=True)
+    return replace(dialect, may_be_stateless=False, http_sse=True)
 
 
 def _is_refusal(problem: BaseException) -> bool:

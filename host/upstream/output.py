@@ -13,11 +13,12 @@ from typing import Literal
 
 import trio
 
-from config import ServerSpec
+from config import ServerSpec, StdioServer
+from config.container_run import container_run
 from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
-from host.sanitize import ELLIPSIS, visible_output
+from host.sanitize import shortened, visible_output
 from host.upstream.server_secrets import ServerSecrets
-from host.upstream.stderr import find_reason, last_line
+from host.upstream.stderr import find_reason
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.process import Child
 from host.wire.stdio import CHUNK
@@ -43,7 +44,7 @@ class ProgramOutput:
     """The lines of one child, of which the last are kept with their times."""
 
     def __init__(self, spec: ServerSpec, journal: Journal, turn: Turn) -> None:
-        self._server = spec.id
+        self._spec = spec
         self._journal = journal
         self._turn = turn
         self._redact = ServerSecrets(spec).redact
@@ -76,9 +77,9 @@ class ProgramOutput:
     def _take(self, line: bytes, stream: Literal["stderr", "stdout"]) -> None:
         text = self._redact(visible_output(line[:MAX_LINE].decode(errors="replace")))
         if text.strip():
-            text = text if len(text) <= LINE_LENGTH else text[: LINE_LENGTH - 1] + ELLIPSIS
+            text = shortened(text, LINE_LENGTH)
             self._lines.append((trio.current_time(), stream, text))
-            self._journal.note(OutputLine(self._server, text, stream))
+            self._journal.note(OutputLine(self._spec.id, text, stream))
 
     async def describe_end(self, child: Child) -> str:
         """Wait for the end of the child; how it ended, and the reason that it gave."""
@@ -91,9 +92,11 @@ class ProgramOutput:
         said = f"it crashed with {_describe_signal(-status)}" if status < 0 else f"it exited with status {status}"
         if reason is not None:
             return f"{said}: {reason}"
+        if status == 0 and _lacks_input(self._spec):
+            return f"{said}: its container gets no input: add -i behind run in its command"
         if status == 0:
             return f"{said}, as if it had finished: over stdio a server runs until its standard input is closed"
-        return f"{said} and gave no reason" + (f" (colonnade logs {self._server})" if self._lines else "")
+        return f"{said} and gave no reason" + (f" (colonnade logs {self._spec.id})" if self._lines else "")
 
     def _find_reason(self, status: int) -> str | None:
         since = trio.current_time() - REASON_WINDOW
@@ -104,14 +107,41 @@ class ProgramOutput:
         return find_reason(recent["stderr"], status) or (find_reason(recent["stdout"], status) if status else None)
 
 
-def describe_silence(output: list[OutputRecord]) -> str:
-    """The output of a program that did not respond, and the remedy."""
-    stderr = last_line([each.line for each in output if each.stream == "stderr"])
+class DroppedAnswers:
+    """The answers of a server on one connection that were dropped because they answer no request.
+
+    Attributes:
+        why: the reason for the last one, in words of ours.
+        said: the last one, for people.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.why = self.said = ""
+
+    def add(self, why: str, said: str) -> None:
+        self.count += 1
+        self.why, self.said = why, said
+
+
+def describe_silence(output: list[OutputRecord], dropped: DroppedAnswers | None = None) -> str:
+    """The output of a program that did not respond, and the remedy. Answers of it that were dropped come first: a
+    program that answers is no slow one."""
+    if dropped is not None and dropped.count:
+        times = "once" if dropped.count == 1 else f"{dropped.count} times"
+        return f"it answered {times} with what is no answer to a request: {dropped.why}"
+    stderr = find_reason([each.line for each in output if each.stream == "stderr"])
     said = f'; its standard error ends with "{stderr}"' if stderr is not None else ""
     text = next((each.line for each in output if each.stream == "stdout"), None)
     if text is None:
         return f"if it needs longer, raise start_timeout{said}"
     return f'its standard output is no JSON-RPC but begins "{text[:100]}"; it may need an option for stdio{said}'
+
+
+def _lacks_input(spec: ServerSpec) -> bool:
+    """Whether the program runs a container that does not get its input."""
+    run = container_run([word.reveal() for word in spec.command]) if isinstance(spec, StdioServer) else None
+    return run is not None and not run.interactive
 
 
 def _killed_by(status: int) -> int | None:

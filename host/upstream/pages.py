@@ -37,8 +37,9 @@ async def read_list(
     charge: Callable[[int], None] = lambda size: None,
     *,
     cursors_may_be_empty: bool = False,
-) -> None:
+) -> bytes | None:
     """Read all pages of a list. Appends to the arguments, so that the caller has a part of the list after a failure.
+    Returns an object of the other members of the page, if one page is the whole list; otherwise None.
 
     Args:
         raw_definitions: gets the definitions, equal ones once.
@@ -83,13 +84,13 @@ async def read_list(
         if cursor in end_cursors:
             if repeated:
                 report_problem(f"{listing.method} has {repeated} entries more than once, which count once")
-            return
+            return None if cursors else rest
         if cursor in cursors and not new:
             report_problem(f"{listing.method} returned the same cursor twice, and nothing new; reading stopped there")
-            return
+            return None
         if repeated_pages == MAX_REPEATED_PAGES:
             report_problem(f"{listing.method} returned nothing new on {repeated_pages} pages; reading stopped there")
-            return
+            return None
         cursors.add(cursor)
         params = encode({"cursor": Raw(cursor)})
     report_problem(
@@ -97,3 +98,4 @@ async def read_list(
         f"the rest is left out"
     )
     del raw_definitions[MAX_ENTRIES:]
+    return None

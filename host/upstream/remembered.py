@@ -21,13 +21,14 @@ import msgspec
 from msgspec import Raw
 
 from config import HttpServer, ServerSpec
+from config.environment import handed_on
 from host.catalog import Catalog, Definition, Entry
 from host.jsonrpc.withheld import Withheld
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LEGACY, MODERN
-from host.slices import Steps
+from host.slices import pause
 from host.source import Source
 from host.storage.store import RememberedServer, Store
 
@@ -43,13 +44,13 @@ class Remembered(NamedTuple):
     negotiated: NegotiatedServer
     lists: dict[Kind, list[Definition]]
 
-    def without(self, withheld: Withheld) -> Steps[Remembered]:
+    async def without(self, withheld: Withheld) -> Remembered:
         """The same with these texts replaced."""
         lists: dict[Kind, list[Definition]] = {}
         for kind, definitions in self.lists.items():
             lists[kind] = []
             for each in definitions:
-                yield None
+                await pause()
                 raw = withheld.replaced(each.raw) if withheld.may_be_in(each.raw) else each.raw
                 lists[kind].append(Definition(withheld.replaced_in_text(each.name), raw, each.may_be_task))
         clean, said = withheld.replaced_in_text, self.negotiated
@@ -58,6 +59,7 @@ class Remembered(NamedTuple):
             server=clean(said.server),
             instructions=None if said.instructions is None else clean(said.instructions),
             info=tuple((name, clean(text)) for name, text in said.info),
+            beside=withheld.replaced(said.beside.encode()).decode(),
         )
         return Remembered(negotiated, lists)
 
@@ -82,7 +84,7 @@ class RememberedServers:
         self._catalog = catalog
         self._pins = pins
 
-    def load(self, spec: ServerSpec, source: Source) -> Steps[Remembered | None]:
+    async def load(self, spec: ServerSpec, source: Source) -> Remembered | None:
         """The memory of this server with its present identity, for the login of this source. Its launch must
         have been observed.
 
@@ -91,7 +93,7 @@ class RememberedServers:
         """
         if _is_of_unknown_owner(spec):
             return None
-        stored = yield from self._store.read_remembered(spec.id, self._identity(spec, source))
+        stored = await self._store.read_remembered(spec.id, self._identity(spec, source))
         if stored is None:
             return None
         try:
@@ -99,16 +101,16 @@ class RememberedServers:
             for kind, entries in stored.lists.items():
                 definitions = lists[Kind(kind)] = []
                 for line in entries.splitlines():
-                    yield None
+                    await pause()
                     name, may_be_task, raw = _LINE.decode(line)
                     definitions.append(Definition(name, bytes(raw), may_be_task))
             return Remembered(_read_negotiated(stored.negotiated), lists)
         except (ValueError, KeyError):  # msgspec's errors are ValueErrors
             return None  # another version wrote it
 
-    def save(
+    async def save(
         self, spec: ServerSpec, source: Source, negotiated: NegotiatedServer, kinds: Collection[Kind]
-    ) -> Steps[None]:
+    ) -> None:
         """Remember what this source offers now: its lists of these kinds. Lists of other kinds stay as remembered, also
         those that are not listed any more, because another server has its place.
 
@@ -122,14 +124,14 @@ class RememberedServers:
         lists: dict[str, bytes] = {}
         for kind, entries in listed.items():
             if entries is not None:
-                lists[kind.value] = yield from self._lines(entries)
+                lists[kind.value] = await self._lines(entries)
         remembered = RememberedServer(identity, _write_negotiated(negotiated), lists)
-        yield from self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
+        await self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
 
-    def _lines(self, entries: Iterable[Entry]) -> Steps[bytes]:
+    async def _lines(self, entries: Iterable[Entry]) -> bytes:
         lines: list[bytes] = []
         for entry in entries:
-            yield None
+            await pause()
             # The catalog has the definitions of untrusted servers without invisible characters.
             raw = self._pins.offered_definition(entry.ref)
             if raw is not None:
@@ -161,7 +163,8 @@ def _reached(spec: ServerSpec) -> list[object]:
         words = [word.reveal() for word in spec.headers_helper or ()]
         return [spec.protocol.value, spec.url.reveal(), _revealed(spec.headers.items()), words]
     words = [word.reveal() for word in spec.command]
-    return [spec.protocol.value, words, str(spec.cwd), _revealed(spec.env.items())]
+    variables = sorted({**handed_on(spec), **dict(_revealed(spec.env.items()))}.items())
+    return [spec.protocol.value, words, str(spec.cwd), variables]
 
 
 def _revealed(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from config import ServerSpec
 from host.journal import InternalError
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
+from host.slices import charged
 from host.source import Source
 from host.storage.store import StateError
 from host.upstream.backoff import ReadingBudget
@@ -83,13 +84,19 @@ class RememberedLists:
         kinds, self._unsaved, self._is_due = self._unsaved, set(), trio.Event()
         if remembered is None or offered is None or not kinds:
             return False
+        is_to_be_stored = True
         try:
-            await self._runtime.catalog.slices.run(remembered.save(*offered, kinds), self._charge)
+            await charged(self._charge, remembered.save(*offered, kinds))
+            is_to_be_stored = False
         except StateError:
-            for kind in kinds:
-                self.mark(kind)
+            pass
         except Exception as problem:  # noqa: BLE001 - errors in Colonnade must not end other servers
+            is_to_be_stored = False
             self._runtime.journal.note(InternalError(offered.spec.id, problem))
+        finally:
+            if is_to_be_stored:  # also if this is cancelled: a host may stop as soon as it has the first lists
+                for kind in kinds:
+                    self.mark(kind)
         return True
 
     def _charge(self, seconds: float) -> None:
@@ -98,15 +105,15 @@ class RememberedLists:
     async def load(self, spec: ServerSpec, source: Source) -> Remembered | None:
         """The lists that are remembered of this connection, without the secrets of its server: an earlier version may
         have stored texts in which the server repeats one."""
-        runtime, slices = self._runtime, self._runtime.catalog.slices
+        runtime = self._runtime
         withheld = secrets_of(spec, runtime.credentials, runtime.journal).withheld
         if withheld is not None:
             with suppress(StateError):
-                await slices.run(runtime.gate.definitions.pins.withhold(spec.id, withheld))
+                await runtime.gate.definitions.pins.withhold(spec.id, withheld)
         if runtime.remembered is None:
             return None
         try:
-            found = await slices.run(runtime.remembered.load(spec, source))
+            found = await runtime.remembered.load(spec, source)
         except StateError:
             return None
-        return found if found is None or withheld is None else await slices.run(found.without(withheld))
+        return found if found is None or withheld is None else await found.without(withheld)

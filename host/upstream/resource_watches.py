@@ -20,7 +20,7 @@ from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer
 from host.policy.gate import WatchPermit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
-from host.slices import Steps
+from host.slices import pause
 from host.upstream.call import CallDeadline, UpstreamCall, internal_call
 from host.upstream.client import as_upstream_error, timed_out
 from host.wire.link import LinkLost
@@ -66,7 +66,7 @@ class ResourceWatches:
     """The watches of one server. Outlives connections.
 
     Args:
-        is_visible: whether clients may know of a URI of the server, for the connection that notifies of changes now.
+        is_visible: whether some client may know of a URI of the server, for the connection that notifies now.
     """
 
     def __init__(self, server: str, timeout: float, is_visible: Callable[[str], bool]) -> None:
@@ -153,11 +153,11 @@ class ResourceWatches:
         self._watchers[uri].setdefault(caller, watcher)
         self._mark_due(uri)
 
-    def drop_hidden(self) -> Steps[None]:
+    async def drop_hidden(self) -> None:
         """Evaluate all watches again, and end those that would not be admitted now. Until this is done, `on_updated`
         already withholds notifications of denied resources."""
         for uri in list(self._watchers):
-            yield None
+            await pause()
             is_visible = self.is_visible(uri)
             for caller, watcher in list(self._watchers.get(uri, {}).items()):
                 if not (is_visible and watcher.permit.holds()):
@@ -178,9 +178,14 @@ class ResourceWatches:
         affected = {
             caller: watcher for each in watchers_above or self._watchers.values() for caller, watcher in each.items()
         }
+        shown: dict[tuple[str, str], bool] = {}
         for watcher in affected.values():
-            if watcher.permit.holds():
-                watcher.notify(uri, notice)
+            permit = watcher.permit
+            if permit.holds():
+                if (audience := permit.audience) not in shown:  # once for many watchers, as above
+                    shown[audience] = permit.shows(uri)
+                if shown[audience]:
+                    watcher.notify(uri, notice)
 
     def _watchers_at_or_above(self, uri: str) -> list[dict[Caller, _Watcher]]:
         """The watchers of the URI and of all resources that it may be a part of, the longest first. Only prefixes that

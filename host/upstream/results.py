@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, items, members, pick
+from host.jsonrpc.outline import outline
+from host.jsonrpc.raw import encode, encode_object, items, members, pick, unless_null
 from host.jsonrpc.readable import why_unreadable_result
 from host.jsonrpc.strict import count_tokens_outside_strings, has_more_tokens, is_heavy
 from host.sanitize import is_light, sanitize_json
@@ -23,9 +24,11 @@ MAX_PAGE_REST = 64 * 1024
 _STRUCTURED = frozenset({"structuredContent"})
 
 
-def is_heavy_result(result: Raw, *, sanitizes: bool) -> bool:
-    """Whether `prepare_result` may take more than a few milliseconds."""
-    return is_heavy(result) or (sanitizes and not is_light(bytes(result)))
+def prepare_at_once(result: Raw, outlined: Raw, *, sanitizes: bool) -> tuple[str | None, bytes | None] | None:
+    """`prepare_result`; None if it may take more than a few milliseconds. `outlined`: the outline of the result."""
+    if is_heavy(outlined) or (sanitizes and not is_light(bytes(result))):
+        return None
+    return _prepared(result, outlined, sanitizes)
 
 
 def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes | None]:
@@ -37,8 +40,12 @@ def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes |
     Returns:
         The reason why the result cannot be passed on, or None; and the changed result, or None if it is unchanged.
     """
-    why = why_unreadable_result(result)
-    if why is None and len(result) > MAX_UNSTRUCTURED_TOKENS and _has_too_many_tokens(bytes(result)):
+    return _prepared(result, outline(result), sanitizes)
+
+
+def _prepared(result: Raw, outlined: Raw, sanitizes: bool) -> tuple[str | None, bytes | None]:
+    why = why_unreadable_result(outlined)
+    if why is None and len(outlined) > MAX_UNSTRUCTURED_TOKENS and _has_too_many_tokens(bytes(outlined)):
         why = f"it has more than {MAX_UNSTRUCTURED_TOKENS} structural characters besides structuredContent"
     if why is not None or not sanitizes:
         return why, None
@@ -70,7 +77,7 @@ def with_text(result: Raw, text: str) -> Raw:
 
 def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes] | None, bytes]:
     """The entries in the member `member` of a page, at most `max_entries`, and an object of all other members. None if
-    the page has no such member.
+    the page has no such member, or null, which Go writes for an empty list.
 
     Raises:
         ValueError: the page is not an object, the member is not an array, or a limit is exceeded.
@@ -78,7 +85,8 @@ def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes] | 
     if has_more_tokens(bytes(page), MAX_PAGE_TOKENS):
         raise ValueError(f"a page has more than {MAX_PAGE_TOKENS} structural characters")
     page_members = members(page)
-    entries = items(page_members.pop(member)) if member in page_members else None
+    found = unless_null(page_members.pop(member, None))
+    entries = None if found is None else items(found)
     rest = bytes(encode_object(page_members))
     if len(rest) > MAX_PAGE_REST:
         raise ValueError(f"a page has more than {MAX_PAGE_REST} bytes besides its entries")

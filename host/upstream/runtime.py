@@ -8,6 +8,7 @@ from typing import final
 from host.catalog import Catalog
 from host.journal import Journal
 from host.policy.gate import Gate
+from host.upstream.client_folder import ClientFolders
 from host.upstream.credentials import Credentials
 from host.upstream.log_levels import LogLevels
 from host.upstream.open_logins import OpenLogins
@@ -18,12 +19,17 @@ from host.upstream.remembered import RememberedServers
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The shared parts: the catalog of entries, the gate that admits requests, the journal, what is remembered of
-    servers (None: nothing), the log levels, the logins of servers, and those that are open (None: there are none)."""
+    servers (None: nothing), the log levels, the logins of servers, those that are open (None: there are none), and the
+    folders of clients."""
 
     catalog: Catalog
     gate: Gate
     journal: Journal
     remembered: RememberedServers | None = None
-    log_levels: LogLevels = field(default_factory=LogLevels)
     credentials: Credentials | None = None
     logins: OpenLogins | None = None
+    client_folders: ClientFolders = field(default_factory=ClientFolders)
+    log_levels: LogLevels = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log_levels", LogLevels(self.gate.policies.views.includes))

@@ -21,7 +21,7 @@ from msgspec import Raw
 from config.globs import MAX_LENGTH
 from host.errors import UNCONFIRMED, ColonnadeError, InvalidParams
 from host.exchange import Caller, ClientHandle
-from host.journal import InternalError, Journal, MessageDropped, ServerRequestRefused, excerpt
+from host.journal import InternalError, Journal, MessageDropped, RequestFailed, ServerRequestRefused, excerpt
 from host.jsonrpc.conversation import CANCELLED, cancelled_id
 from host.jsonrpc.messages import (
     INTERNAL_ERROR,
@@ -34,7 +34,6 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.jsonrpc.twins import describe_twin
-from host.names import outward_uri
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import InFlight, Peer, Work
 from host.policy.gate import Gate
@@ -71,7 +70,9 @@ from host.protocol.server_requests import (
 from host.protocol.subscriptions import ACKNOWLEDGED, without_subscription_id
 from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFICATION, related_task_of
 from host.protocol.versions import LATEST_LEGACY, SESSION, STATELESS, Revision
+from host.sanitize import quoted
 from host.upstream.call import PendingServerRequest, UpstreamCall
+from host.upstream.output import DroppedAnswers
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
 from host.wire.noise import (
@@ -196,6 +197,7 @@ class ServerMessages:
         self._waiting_calls = waiting_calls
         self.disconnect: Callable[[LinkLost], None] | None = None
         """Ends the connection."""
+        self.dropped_answers = DroppedAnswers()
         self._noise = UselessMessages(trio.current_time())
         self._needless = UselessMessages(trio.current_time(), MAX_NEEDLESS_PER_SECOND, NEEDLESS_SECONDS)
         self._server = server
@@ -210,14 +212,25 @@ class ServerMessages:
     def owner_of(self, subject: UpstreamCall) -> Hashable:
         return None if subject.listens else subject.exchange.caller.key  # a server request never belongs to a listen
 
-    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
-        self._journal.note(MessageDropped(self._server, what, self.redact(detail)))
+    def on_dropped(
+        self, what: str, detail: str, size: int = 0, *, awaited: bool = False, answers: str = "", text: bytes = b""
+    ) -> None:
+        detail = self.redact(detail)
+        said = quoted(text.decode(errors="replace"), self.redact) if text else ""
+        self._journal.note(MessageDropped(self._server, what, f"{detail}: {said}" if said else detail))
+        if answers:
+            self.dropped_answers.add(answers, said or f"the last: {detail}")
         if what in NOISE_REASONS and not awaited:
             if what == "invalid message":
                 size = min(READ_WEIGHT * size, MAX_READ_SIZE)
             self._charge_noise(1 + size // NOISE_SIZE)
         elif what in NEEDLESS_REASONS:
             self._charge_needless()
+
+    def note_said(self, lost: LinkLost) -> None:
+        """Tell people what the server says about a request that failed, if it says something."""
+        if lost.said and (said := quoted(lost.said, self.redact, lost.speaker)):
+            self._journal.note(RequestFailed(self._server, self.redact(str(lost)), said))
 
     def redact(self, text: str) -> str:
         """A text about the server without its secrets."""
@@ -316,7 +329,7 @@ class ServerMessages:
 
     def _send_log(self, notice: Notification, caller: Caller, client: ClientHandle) -> None:
         # At a server's own endpoint nothing is renamed.
-        client.notify(with_server_name(notice, self._server) if caller.endpoint is None else notice)
+        client.notify(with_server_name(notice, self._server) if caller.endpoint.server is None else notice)
 
     def _handle_elicitation_complete(self, notice: Notification) -> None:
         id = completed_elicitation_id(notice.params)
@@ -338,7 +351,7 @@ class ServerMessages:
     def refuses(self, method: str) -> ErrorBody | None:
         if (unknown := self._refuses_method(method)) is not None:
             return unknown
-        if not any(self._gate.server_requests.allows(self._server, kind) for kind in METHODS[method]):
+        if not any(self._gate.server_requests.allows(self._server, kind, None) for kind in METHODS[method]):
             return ErrorBody(METHOD_NOT_FOUND, NOT_ALLOWED_MESSAGE)
         return None
 
@@ -361,7 +374,7 @@ class ServerMessages:
             assert parsed is not None
             server_request, params = parsed
             refuse_unsupported(server_request, self.revision)
-            if not self._gate.server_requests.allows(self._server, server_request):
+            if not self._gate.server_requests.allows(self._server, server_request, None):
                 code = INVALID_PARAMS if server_request is ServerRequest.URL else METHOD_NOT_FOUND
                 raise self._journaled_rejection(server_request, code, NOT_ALLOWED_MESSAGE)
             return self._route_request(peer, request, server_request, params, in_flight)
@@ -442,7 +455,7 @@ class ServerMessages:
             ServerRequestRejected: the caller does not support it, or consent does not permit it.
         """
         server_request, params = parsed
-        if not self._gate.server_requests.allows(self._server, server_request):
+        if not self._gate.server_requests.allows(self._server, server_request, caller):
             raise self._journaled_rejection(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         adapted = self._adapt(server_request, params, caller)
         if server_request is ServerRequest.URL and caller.era is SESSION:  # stateless revisions have no ids
@@ -500,9 +513,15 @@ class ServerMessages:
     def _adapt(self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller) -> dict[str, Raw]:
         checked = self._gate.server_requests.check(self._server, server_request, params)
         adapted = adapt(server_request, checked, caller.abilities, self.title)
-        if server_request is ServerRequest.SAMPLING and caller.endpoint is None:
-            return _with_outward_links(adapted, self._server)
+        if server_request is ServerRequest.SAMPLING and caller.endpoint.server is None:
+            return self._with_outward_links(adapted)
         return adapted
+
+    def _with_outward_links(self, params: dict[str, Raw]) -> dict[str, Raw]:
+        """The params of a sampling request with outward URIs in its tool results, so that the client can use them."""
+        outward = partial(self._gate.policies.views.names.outward_uri, self._server)
+        sampled = encode_object(params)
+        return members(rename_in_result(sampled, SAMPLED_LINKS, outward, sampled))
 
     def _possible_calls(
         self, in_flight: InFlight[UpstreamCall], *, ignore_internal: bool = False
@@ -563,12 +582,6 @@ class ServerMessages:
             raise PeerError(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade")) from None
         finally:
             pending.release()
-
-
-def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
-    """The params of a sampling request with outward URIs in its tool results, so that the client can use them."""
-    renamed = rename_in_result(encode_object(params), SAMPLED_LINKS, lambda uri: outward_uri(server, uri))
-    return members(renamed)
 
 
 def _client_retries(call: UpstreamCall) -> bool:

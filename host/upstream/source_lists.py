@@ -79,8 +79,7 @@ class SourceLists:
         if negotiated.unreadable:
             text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
             runtime.journal.note(EntryOmitted(server, text, "instructions"))
-        observing = runtime.gate.definitions.observe_instructions(self.source, negotiated.instructions)
-        await self._catalog.slices.run(observing)
+        await runtime.gate.definitions.observe_instructions(self.source, negotiated.instructions)
         sync = self._opened = CatalogSync(
             client, self.source, runtime, self._budget, self.remembered.mark, owner.may_publish, owner.is_alone
         )
@@ -118,18 +117,16 @@ class SourceLists:
         if found is None:
             return False
         source = self.source.in_era(found.negotiated.era)
-        observing = self._runtime.gate.definitions.observe_instructions(
-            source, found.negotiated.instructions, remembered=True
-        )
-        await self._catalog.slices.run(observing)
+        definitions, instructions = self._runtime.gate.definitions, found.negotiated.instructions
+        await definitions.observe_instructions(source, instructions, remembered=True)
         take(found.negotiated)
-        for kind, definitions in found.lists.items():
+        for kind, listed in found.lists.items():
             hint = FreshnessHint(STALE, trio.current_time())
             await publish_list(
                 self._runtime,
                 source,
                 kind,
-                definitions,
+                listed,
                 hint,
                 lambda: None,
                 self._owner.may_publish,

@@ -7,13 +7,21 @@ from dataclasses import dataclass
 
 import trio
 
+from host.policy.fingerprint import not_as_approved
+from host.sanitize import with_said
 from host.upstream.client import Client
+from host.wire.link import LinkLost
 
 
 @dataclass(frozen=True, slots=True)
 class Connecting:
+    """`said`: what the server said about its last failure, quoted for people; so in the other states with a reason.
+    `refused`: how the last attempt ended, if this one tries another transport because of it."""
+
     since: float
     last_failure: str | None
+    said: str = ""
+    refused: LinkLost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,7 @@ class Failed:
     since: float
     why: str
     next_attempt: float
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +45,10 @@ class Disabled:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The server is not started until a person approves its program."""
+    """The server is not started until a person approves its program, and if it is confined, the files beside it."""
 
     since: float
+    confined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,15 @@ class NeedsLogin:
 
     since: float
     why: str
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsFolder:
+    """The server runs in a folder of a client (`cwd: "${client:folder}"`), and is not started before one that has a
+    folder uses it."""
+
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +85,37 @@ class Absent:
     since: float
     why: str
     is_reached: bool
+    said: str = ""
 
 
-State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin | Absent
+State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin | NeedsFolder | Absent
+
+
+def said_in(state: State) -> str:
+    """The server's words about a state, quoted; empty if there are none."""
+    return state.said if isinstance(state, Connecting | Failed | NeedsLogin | Absent) else ""
+
+
+def describe_for_people(state: State) -> str:
+    """A state in words, as `describe_state`, with what the server says about it."""
+    return with_said(describe_state(state), said_in(state))
 
 
 def describe_state(state: State) -> str:
-    """A state in words, as the end of a sentence that begins with the server."""
+    """A state in words, as the end of a sentence that begins with the server. Clients are told it, too."""
     now = trio.current_time()
     if isinstance(state, Ready):
         return "ready"
     if isinstance(state, Stopped):
         return "it is stopped; its first use starts it"
+    if isinstance(state, NeedsFolder):
+        return "it waits for a client's folder; the first use by a client of colonnade serve --stdio starts it there"
     if isinstance(state, Disabled):
         return "it is disabled, in the file or by colonnade disable"
     if isinstance(state, Absent):
         return state.why
     if isinstance(state, Held):
-        return "its command resolves to another program than the approved one; see colonnade definitions"
+        return f"its command {not_as_approved(state.confined)}; see colonnade definitions"
     if isinstance(state, NeedsLogin):
         return state.why
     if isinstance(state, Failed):
@@ -96,12 +128,12 @@ def describe_state(state: State) -> str:
 
 
 def describe_session(state: State) -> str | None:
-    """How handshake clients are served by a stateless server, in words, from the state of its session; None if none of
-    them needs the session at the moment."""
+    """How handshake clients are served by a stateless server, in words for people, from the state of its session; None
+    if none of them needs the session at the moment."""
     if isinstance(state, Ready):
         return f"handshake clients use a session ({state.client.negotiated.revision.name})"
     if isinstance(state, Absent):
-        return f"handshake clients use the stateless connection, because {state.why}"
+        return f"handshake clients use the stateless connection, because {with_said(state.why, state.said)}"
     if isinstance(state, Stopped):
         return None
     return "handshake clients wait until their session is open"

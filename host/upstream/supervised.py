@@ -19,14 +19,17 @@ from host.errors import Unavailable, first_exception
 from host.exchange import Caller
 from host.journal import InternalError, OutputRecord
 from host.jsonrpc.readable import LONE_SURROGATE
+from host.peer.outstanding import PeerError
 from host.protocol.abilities import Abilities
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import SESSION, STATELESS
+from host.sanitize import quoted
 from host.source import EntryRef
 from host.upstream.call import UpstreamCall
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import DEFINED_BY, Client
+from host.upstream.client_folder import in_folder
 from host.upstream.connect import login_of, secrets_of
 from host.upstream.connection import (
     CONNECT_FAILURES,
@@ -40,11 +43,14 @@ from host.upstream.connection import (
 from host.upstream.credentials import Credential
 from host.upstream.lifecycle import Lifecycle
 from host.upstream.outcome import ConnectionEnd, Outcome, configured_dialect
+from host.upstream.output import DroppedAnswers
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.upstream.source_lists import SourceLists
-from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, State, Stopped
+from host.upstream.state import Absent, Connecting, Failed, NeedsFolder, NeedsLogin, Ready, State, Stopped
+from host.wire.link import LinkLost
+from host.wire.refusal_text import said_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +80,12 @@ class Role(ABC):
 
     Attributes:
         on_lists_changed: called when the server announces changed lists; None if the connection reads none.
+        folder: the folder of clients in which its program starts (`cwd: "${client:folder}"`); None for that of the
+            configuration.
     """
 
     clients: Clients
+    folder: str | None = None
     on_lists_changed: Callable[[list[Kind]], None] | None = None
 
     def may_open_again(self) -> bool:
@@ -148,7 +157,7 @@ class UpstreamConnection:
         self.role = role
         self.lists = lists
         self.life = Lifecycle(Connecting(trio.current_time(), None) if state is None else state, role.on_change)
-        self.watches = ResourceWatches(spec.id, spec.timeout, self._is_visible)
+        self.watches = ResourceWatches(spec.id, spec.longest_wait, self._is_visible)
         self.source = lists.source
         self.attempts = 0
         self.dialect = self.last_dialect = configured_dialect(spec)
@@ -160,6 +169,8 @@ class UpstreamConnection:
         """The current connection was negotiated in this `dialect`."""
         self._end_is_handled = False
         """The state says already what follows the current connection."""
+        self.dropped_answers = DroppedAnswers()
+        """Those of the current connection."""
 
     @property
     def state(self) -> State:
@@ -187,7 +198,7 @@ class UpstreamConnection:
         return login_of(self.spec, self._runtime.credentials)
 
     def _is_visible(self, uri: str) -> bool:
-        return self._runtime.gate.definitions.is_visible(EntryRef(self.source, Kind.RESOURCE, uri))
+        return self._runtime.gate.definitions.is_visible_to_any(EntryRef(self.source, Kind.RESOURCE, uri))
 
     # For the requests that it serves
 
@@ -214,7 +225,7 @@ class UpstreamConnection:
 
     async def wait_read(self, kind: Kind) -> None:
         """Wait until the lists with entries of this kind have been read."""
-        with trio.move_on_after(self.spec.timeout):
+        with trio.move_on_after(self.spec.longest_wait):
             await self.lists.wait_until_read(DEFINED_BY[kind])
 
     @property
@@ -247,19 +258,20 @@ class UpstreamConnection:
     async def _wait_for_next(self) -> None:
         """Wait until the next connection is to be opened."""
         state = self.state
-        if isinstance(state, Stopped | Absent):
+        if isinstance(state, Stopped | NeedsFolder | Absent):
             await self.life.wait_used()
         elif isinstance(state, Failed | NeedsLogin):
             # A person who logs in at a failed server may have mended it.
             with trio.move_on_at(state.next_attempt if isinstance(state, Failed) else math.inf):
-                await self._wait_login_changed()
+                await self._wait_mended()
         if not isinstance(state, Connecting | Absent):  # an absent one stays so: no request waits for it
-            self.life.state = Connecting(trio.current_time(), state.why if isinstance(state, Failed) else None)
+            why, said = (state.why, state.said) if isinstance(state, Failed) else (None, "")
+            self.life.state = Connecting(trio.current_time(), why, said)
 
-    async def _wait_login_changed(self) -> None:
-        """Wait for another login than that of the last connection: for ever if the server has none."""
+    async def _wait_mended(self) -> None:
+        """Wait for another login than that of the last connection; without logins, for another folder to start in."""
         if (credential := self.credential) is None:
-            await trio.sleep_forever()
+            await self.life.wait_used()
         else:
             await credential.wait_changed(self.login_id)
 
@@ -267,9 +279,10 @@ class UpstreamConnection:
         """Open the next connection when it is time, and run it to its end. The state then says what follows."""
         await self._wait_for_next()
         before, self._end_is_handled = self._runtime.journal.last_output, False
+        self.dropped_answers = DroppedAnswers()
         try:
             await self.role.prepare()
-            if isinstance(self.state, Stopped):  # `start: lazy`
+            if isinstance(self.state, Stopped | NeedsFolder):
                 await self._wait_for_next()
             self.attempts += 1
             credential, former = self.credential, self.login_id
@@ -280,7 +293,10 @@ class UpstreamConnection:
                 await self._connect(connected)
             self._was_negotiated = False  # reached only after `_close_when_idle`
         except* CONNECT_FAILURES as group:
-            self._end(first_exception(group), failure_reason(self.spec, group, self._output_since(before)))
+            self._end(
+                first_exception(group),
+                failure_reason(self.spec, group, self._output_since(before), self.dropped_answers),
+            )
         except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other connections either
             self._runtime.journal.note(InternalError(self.spec.id, group))
             self._end(group, "of an internal error")
@@ -288,7 +304,8 @@ class UpstreamConnection:
     def _output_since(self, number: int) -> list[OutputRecord]:
         """The lines that the server wrote after the line of this number. Empty if it has other instances, whose lines
         may be about other clients."""
-        return self._runtime.journal.output(self.spec.id, number) if self.spec.isolation is Isolation.SHARED else []
+        has_others = self.spec.isolation is not Isolation.SHARED or self.spec.takes_client_folder
+        return [] if has_others else self._runtime.journal.output(self.spec.id, number)
 
     async def _connect(self, connected: trio.CancelScope) -> None:
         """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because it
@@ -307,9 +324,11 @@ class UpstreamConnection:
             log_listeners=clients.log_listeners,
             secrets=secrets_of(spec, runtime.credentials, runtime.journal),
         )
+        self.dropped_answers = server_messages.dropped_answers
+        launched = spec if role.folder is None else in_folder(spec, role.folder)
         opening = open_client(
             spec,
-            self._open_link(spec, http_sse=self.dialect.http_sse),
+            self._open_link(launched, http_sse=self.dialect.http_sse),
             server_messages,
             runtime.gate,
             self.dialect,
@@ -336,13 +355,26 @@ class UpstreamConnection:
                     self._end(client.peer.lost, server_messages.redact(str(client.peer.lost)))
                     raise client.peer.lost
 
+    def recall(self, negotiated: NegotiatedServer) -> None:
+        """Take what is remembered of the last connection of a former host."""
+        self.negotiated = negotiated
+        self.dialect = self.dialect.after(negotiated)
+
     def _on_negotiated(self, negotiated: NegotiatedServer) -> None:
+        former = self.negotiated
+        if negotiated.refused_newer and former is not None and former.server != negotiated.server:
+            # It has another name or version than the server that refused newer revisions: the next connection offers
+            # them again.
+            negotiated = replace(negotiated, refused_newer=not former.refused_newer)
         self.negotiated = negotiated
         self.watches.is_visible = self._is_visible  # they may be those of a former server, in another era
         # A slow stateless server may have got `initialize` and may still end because of it. The next connection does
         # not send it.
         stateless = self.is_stateless
-        self.dialect = replace(self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless)
+        offers = configured_dialect(self.spec).after(negotiated).offers
+        self.dialect = replace(
+            self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless, offers=offers
+        )
         self.last_dialect, self._was_negotiated = self.dialect, True
 
     async def _close_when_idle(self, client: Client, connected: trio.CancelScope) -> None:
@@ -350,6 +382,19 @@ class UpstreamConnection:
             await trio.sleep(pause)
         self.life.state = self.role.on_idle()  # at once: what is used from now on waits for the next connection
         connected.cancel("it was not used")
+
+    def _said(self, problem: BaseException) -> str:
+        """The words of the server or its issuer about a failure, quoted for people; empty if there are none."""
+        if isinstance(problem, trio.TooSlowError):
+            return self.dropped_answers.said
+        if isinstance(problem, PeerError):
+            said, speaker = said_of(problem.error), LinkLost.speaker
+        elif isinstance(problem, LinkLost):
+            said, speaker = problem.said, problem.speaker
+        else:
+            return ""
+        secrets = secrets_of(self.spec, self._runtime.credentials, self._runtime.journal)
+        return quoted(said, secrets.redact, speaker)
 
     def _end(self, problem: BaseException, why: str) -> None:
         """Set the state that follows the end of the connection. Later problems are consequences of the first one."""
@@ -369,6 +414,7 @@ class UpstreamConnection:
                 is_watched=len(self.watches) > 0,
                 credential=self.credential,
                 login_id=self.login_id,
+                said=self._said(problem),
             )
         )
         if outcome.event is not None:

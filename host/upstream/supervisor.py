@@ -21,9 +21,10 @@ from typing import ClassVar
 import trio
 
 from config import Eras, HttpServer, Isolation, Protocol, ServerSpec, Start, StdioServer
-from host.errors import MethodNotFound
+from host.errors import MethodNotFound, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import (
+    InternalError,
     ServerFailed,
     ServerHeld,
     ServerReady,
@@ -38,11 +39,11 @@ from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import SESSION, STATELESS
-from host.slices import Steps
 from host.source import Source
 from host.upstream.backoff import ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client
+from host.upstream.client_folder import is_folder, may_have_folder, no_folder
 from host.upstream.connection import OpenLink, UpstreamLease, may_launch
 from host.upstream.instances import Instances
 from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, session_outcome
@@ -50,7 +51,7 @@ from host.upstream.remembered_lists import Offered
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
 from host.upstream.source_lists import SourceLists
-from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, Ready, State, Stopped
+from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, NeedsFolder, Ready, State, Stopped
 from host.upstream.supervised import Clients, Role, UpstreamConnection
 
 LAUNCH_CHECK_INTERVAL = 5.0
@@ -82,7 +83,8 @@ class _SharedRole(Role):
         self.connection = UpstreamConnection(spec, server.runtime, server.open_link, self, self._lists, state)
 
     def _log_listeners(self) -> Collection[Caller]:
-        return self._runtime.log_levels.callers(self.connection.spec.id)
+        callers = self._runtime.log_levels.callers(self.connection.spec.id)
+        return callers if self.folder is None else self._runtime.client_folders.within(self.folder, callers)
 
     def on_change(self) -> None:
         self._lists.source = self.connection.source
@@ -91,21 +93,24 @@ class _SharedRole(Role):
         self._server.choose_for_sessions()
 
     async def prepare(self) -> None:
-        """Wait until the launch is approved; then publish what is remembered. A lazy server whose lists are known is
-        stopped before its first connection."""
+        """Wait until the launch is approved; then publish what is remembered. Before its first connection, a lazy
+        server whose lists are known is stopped, and one that runs in a folder of a client waits for that."""
         connection, definitions = self.connection, self._runtime.gate.definitions
         spec, life = connection.spec, connection.life
         if not await may_launch(spec, definitions):
-            life.state = Held(trio.current_time())
-            self._runtime.journal.note(ServerHeld(spec.id, launch_of(spec).program or ""))
+            confined = spec.sandbox is not None
+            life.state = Held(trio.current_time(), confined)
+            self._runtime.journal.note(ServerHeld(spec.id, launch_of(spec).program or "", confined))
             while not await may_launch(spec, definitions):
                 with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
                     await definitions.wait_until_launchable(spec.id)
             life.state = Connecting(trio.current_time(), None)
         if not self._lists.is_recalled:
             await self._server.recall(connection)
-            if spec.start is Start.LAZY and life.listed.is_set():
+            if spec.start is Start.LAZY and life.listed.is_set() and not spec.takes_client_folder:
                 life.state = Stopped(trio.current_time())
+        if spec.takes_client_folder and self.folder is None:
+            life.state = NeedsFolder(trio.current_time())
 
     def count_start(self) -> None:
         self.restarts.on_start(trio.current_time())
@@ -127,6 +132,9 @@ class _SharedRole(Role):
         spec = self.connection.spec
         self._runtime.journal.note(self._stopped_event(spec.id, spec.idle or 0.0))
         self._lists.end_sync()
+        if spec.takes_client_folder:
+            self.folder = None
+            return NeedsFolder(trio.current_time())
         return Stopped(trio.current_time())
 
     # For the lists
@@ -152,6 +160,27 @@ class _MainRole(_SharedRole):
 
     _stopped_event = ServerStopped
 
+    def __init__(
+        self, server: UpstreamServer, spec: ServerSpec, budget: ReadingBudget, restarts: Restarts, state: State
+    ) -> None:
+        super().__init__(server, spec, budget, restarts, state)
+        self._failed_in: set[str] = set()
+        """The folders of clients in which the last starts failed."""
+
+    def may_take(self, folder: str) -> bool:
+        """Whether it is to be opened in this folder of a client: it has none, or it could not be started in another
+        one, where perhaps a file is missing that its command names."""
+        if not isinstance(self.connection.state, Failed):
+            return isinstance(self.connection.state, NeedsFolder)
+        is_next = folder not in self._failed_in and len(self._failed_in) < self.connection.spec.max_instances
+        return bool(self._failed_in) and is_next and not len(self.connection.watches)
+
+    def take_folder(self, folder: str) -> None:
+        """Have it opened in this folder of a client."""
+        life, self.folder = self.connection.life, folder
+        life.state = Connecting(trio.current_time(), None)
+        life.use()
+
     def on_lists_changed(self, kinds: list[Kind]) -> None:
         super().on_lists_changed(kinds)
         session = self._server.session
@@ -163,6 +192,7 @@ class _MainRole(_SharedRole):
             self._server.on_stateless(was_stateless=self.connection.is_stateless)
 
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
+        self._failed_in.clear()
         source = self.connection.source
         lists = ((kind, self._runtime.catalog.listed(source, kind)) for kind in Kind)
         counts = describe_counts((kind, len(entries or ())) for kind, entries in lists)
@@ -170,7 +200,13 @@ class _MainRole(_SharedRole):
 
     def outcome(self, end: ConnectionEnd) -> Outcome:
         self._lists.close()
-        return server_outcome(end, self.restarts)
+        outcome = server_outcome(end, self.restarts)
+        if self.folder is not None and not isinstance(end.state, Ready):
+            self._failed_in.add(self.folder)
+        if self.folder is not None and not end.is_watched and not is_folder(self.folder):
+            self.folder = None  # a client in another folder must not wait for this one
+            return outcome._replace(state=NeedsFolder(end.now))
+        return outcome
 
     def may_publish(self) -> bool:
         return self._server.is_current
@@ -228,7 +264,9 @@ class UpstreamServer:
         main: the connection that it always has.
         session: the connection for handshake clients, beside `main` if that is stateless; None if all clients are
             served over `main`.
-        instances: the dedicated instances; None if the server is shared.
+        instances: those of single clients or calls, or of further folders of clients; None if all clients share
+            `main`.
+        in_folders: it runs once per folder of a client.
         for_sessions: the connection that serves handshake clients now: `session`, or `main`. Every call looks, so it is
             kept here.
         is_current: no other server has its place yet; otherwise it publishes and remembers nothing more.
@@ -253,15 +291,20 @@ class UpstreamServer:
         self.supervision_scope = trio.CancelScope()
         self.stopped = trio.Event()
         budget, now = ReadingBudget(), trio.current_time()
+        self.in_folders = spec.takes_client_folder
+        self._is_taking = False
+        """A client that has requested lists is asked for its folder."""
         main = _MainRole(self, spec, budget, Restarts(), Disabled() if spec.disabled else Connecting(now, None))
+        self._main_role = main
         self.main = self.for_sessions = main.connection
         self.session: UpstreamConnection | None = None
         if spec.may_use_both_eras:
             # A program is started for each of its connections. At a URL, a session that fails does not delay the other.
             restarts = main.restarts if isinstance(spec, StdioServer) else Restarts()
             self.session = _SessionRole(self, _session_spec(spec), budget, restarts, Stopped(now)).connection
+        self._nursery = nursery
         self.instances: Instances | None = None
-        if spec.isolation is not Isolation.SHARED:
+        if spec.isolation is not Isolation.SHARED or self.in_folders:
             self.instances = Instances(spec, open_link, self.serving, runtime, nursery)
 
     @property
@@ -312,16 +355,25 @@ class UpstreamServer:
             self.show_session()  # also one that was opened while `main` was a session itself
 
     def begin(self, caller: Caller) -> UpstreamConnection:
-        """`serving`, for lists: a session that was never open is opened."""
+        """`serving`, for lists: a session that was never open is opened, and a server that waits for a client's folder
+        takes that of this caller."""
         connection = self.serving(caller)
         if connection is self.session and connection.negotiated is None:
             connection.life.use_first()
+        elif self.in_folders and not self._is_taking and may_have_folder(caller) and self._may_take_folder(caller):
+            is_unknown = connection.negotiated is None
+            if is_unknown:  # the lists are waited for from now on
+                connection.life.listed, connection.life.created_at = trio.Event(), trio.current_time()
+            if is_unknown or self.spec.start is Start.EAGER:
+                self._is_taking = True
+                self._nursery.start_soon(self._try_folder, caller)
         return connection
 
     # For requests
 
     def lease(self, exchange: Exchange) -> AbstractAsyncContextManager[UpstreamLease]:
-        """Lease a connection for an exchange: the shared one, or a dedicated one, by the isolation of the server.
+        """Lease a connection for an exchange: the shared one, or an instance, by the isolation of the server and the
+        folder of the client.
 
         Raises, here or on entering:
             Unavailable: the server is not connected.
@@ -330,9 +382,74 @@ class UpstreamServer:
         connection = self.serving(exchange.caller)
         if self.instances is None:
             return connection.lease()
-        if connection.life.needs_login:
-            connection.ready_client()  # raises: an instance would be refused as well
-        return self.instances.lease(exchange)
+        if connection.life.needs_login or self.spec.problem:
+            connection.ready_client()  # raises: an instance would be refused as well, or must not be started
+        if not self.in_folders:
+            return self.instances.lease(exchange)
+        if not (folder := self.runtime.client_folders.known(exchange.caller)):
+            raise no_folder(self.spec.id)
+        if self.instances.is_shared and folder == self._main_role.folder:
+            return connection.lease()
+        return self.instances.lease(exchange, folder)
+
+    def is_starting(self, caller: Caller) -> bool:
+        """Whether the connection that serves this caller is being opened, or will be by `wait_started`; also if that
+        must find out the caller's folder, or raises because there is none."""
+        life = self.connection(caller).life
+        if life.is_starting or not self.in_folders:
+            return life.is_starting
+        return not self.runtime.client_folders.known(caller) or self._may_take_folder(caller)
+
+    async def wait_started(self, caller: Caller) -> None:
+        """Wait while the connection that serves this caller is being opened; open it if it is to be opened first.
+
+        Raises:
+            Unavailable: the server runs in the folder of its client, and this one has none.
+        """
+        if self.in_folders:
+            await self._take_folder(caller)
+        await self.serving(caller).life.wait_started()
+
+    async def wait_settled(self, folder: str) -> None:
+        """Wait until the first attempt to connect has ended. A server that runs in folders of clients makes it in this
+        one, for which no client need be there."""
+        life = self.main.life
+        await life.settled.wait()
+        if isinstance(life.state, NeedsFolder) and is_folder(folder):
+            self._main_role.take_folder(folder)
+            await life.wait_started()
+
+    def _may_take_folder(self, caller: Caller) -> bool:
+        """Whether the main connection is to be opened in the folder of this caller, which may not be known yet."""
+        if not self.is_current:  # replaced while the caller was asked for its folder: it will not be opened again
+            return False
+        folder = self.runtime.client_folders.known(caller)
+        if folder is not None and self.instances is not None and self.instances.has(caller, folder):
+            return False
+        return self._main_role.may_take(folder or "")
+
+    async def _take_folder(self, caller: Caller) -> None:
+        """Find out the folder of a caller, and have the main connection opened there if it is to be.
+
+        Raises:
+            Unavailable: it has none.
+        """
+        folder = await self.runtime.client_folders.settle(self.spec.id, caller)
+        if self._may_take_folder(caller):
+            self._main_role.take_folder(folder)
+
+    async def _try_folder(self, caller: Caller) -> None:
+        """`_take_folder` for lists, beside their request."""
+        try:
+            await self._take_folder(caller)
+        except Unavailable:
+            pass  # the client has left its folder meanwhile
+        except Exception as problem:  # noqa: BLE001 - an error with one client must not end the host
+            self.runtime.journal.note(InternalError(self.spec.id, problem))
+        finally:
+            self._is_taking = False
+            if not self.main.life.is_starting:
+                self.main.life.listed.set()  # lists of other clients try it with theirs
 
     def check_subscribable(self, caller: Caller) -> None:
         """Check that the server has resource subscriptions; for a server that is starting, that it had them.
@@ -358,7 +475,8 @@ class UpstreamServer:
         """
         caller = permit.exchange.caller
         connection = self.serving(caller)
-        is_lasting = self.spec.isolation is not Isolation.PER_CALL and caller.instance_key is not None
+        is_shared = self.spec.isolation is Isolation.SHARED
+        is_lasting = is_shared or (self.spec.isolation is Isolation.PER_CLIENT and caller.instance_key is not None)
         lease = self.lease(permit.exchange) if is_lasting else connection.lease()
         async with lease as leased:
             _check_subscribable(self.spec.id, leased.client.negotiated)
@@ -371,12 +489,12 @@ class UpstreamServer:
         if self.instances is not None:
             self.instances.unwatch(uri, caller)
 
-    def drop_hidden(self) -> Steps[None]:
+    async def drop_hidden(self) -> None:
         """End the watches of hidden resources."""
         for each in self.connections:
-            yield from each.watches.drop_hidden()
+            await each.watches.drop_hidden()
         if self.instances is not None:
-            yield from self.instances.drop_hidden()
+            await self.instances.drop_hidden()
 
     def release(self, caller: Caller) -> None:
         """Forget the watches of a caller. Its instance stays: other callers of the same client may use it."""
@@ -429,12 +547,10 @@ class UpstreamServer:
             each.life.listed.set()
         for each in connections:
             each.lists.is_recalled = True
+            each.life.recalled.set()
 
     async def _recall(self, connection: UpstreamConnection) -> bool:
-        def take(negotiated: NegotiatedServer) -> None:
-            connection.negotiated = negotiated
-
-        is_published = await connection.lists.recall(connection.spec, take)
+        is_published = await connection.lists.recall(connection.spec, connection.recall)
         if is_published and connection is self.session:
             self.show_session()
         return is_published
@@ -453,7 +569,7 @@ class UpstreamServer:
             return
         life = session.life
         if isinstance(life.state, Absent) and not life.state.is_reached:
-            life.state = Connecting(trio.current_time(), life.state.why)
+            life.state = Connecting(trio.current_time(), life.state.why, life.state.said)
             life.use()
         if not was_stateless and not isinstance(life.state, Ready):
             self.runtime.catalog.hide(session.source)
@@ -463,6 +579,7 @@ class UpstreamServer:
 
     def take_over(self, former: UpstreamServer) -> None:
         """Continue a server that was restarted as it is: its lists stay."""
+        self._main_role.folder = former._main_role.folder
         for mine, its in zip(self.connections, former.connections, strict=False):
             mine.watches, mine.negotiated = its.watches, its.negotiated
         for each in self.connections:
@@ -470,10 +587,14 @@ class UpstreamServer:
             if each.negotiated is not None and any(found is not None for found in lists):
                 each.life.listed.set()
                 each.lists.is_recalled = True
+                each.life.recalled.set()
 
     def take_watches(self, former: UpstreamServer) -> None:
-        """Continue the watches of clients in the place of a server that was another one."""
-        self.main.watches = former.main.watches
+        """Continue the watches of clients in the place of a server that was another one, unless it runs in other
+        folders."""
+        if self.in_folders == former.in_folders:
+            self._main_role.folder = former._main_role.folder
+            self.main.watches = former.main.watches
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import trio
 from msgspec import Raw
 
 from host.errors import ColonnadeError, ProtocolViolation, ServerErrorResponse, TimedOut
+from host.exchange import Exchange
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS
 from host.jsonrpc.raw import members
 from host.peer.outstanding import CANCEL_SEND_GRACE
@@ -25,19 +27,22 @@ from host.protocol.tasks import (
     TASKS_UPDATE,
     Status,
     Task,
+    TaskRequest,
     TaskState,
     read_created,
     read_status,
     task_params,
+    task_request_of,
     update_params,
     without_related_task,
 )
+from host.protocol.versions import SESSION
 from host.upstream.call import UpstreamCall
 from host.upstream.mrtr import MrtrDriver
 from host.upstream.server_requests import ServerMessages
 
 TASK_TTL = 3_600_000
-"""Lifetime in milliseconds that is requested for a task."""
+"""Lifetime in milliseconds that is requested for a task, at least: a call of the server may take longer."""
 DEFAULT_POLL = 1.0
 MIN_POLL = 0.1
 MAX_POLL = 30.0
@@ -100,8 +105,8 @@ class TaskCall:
         if task.id in self._server_messages.task_calls:  # its server requests could not be assigned to one client
             raise ProtocolViolation(self._server, f"{self._server} gave two tasks the same id")
         exchange = self._call.exchange
-        if exchange.on_task_created is not None:
-            exchange.on_task_created()
+        if exchange.on_task is not None:
+            exchange.on_task(self._as_requested(task) if self._extension else task)
             self._call.deadline.remove()
         self._server_messages.task_calls[task.id] = self._call
         try:
@@ -111,6 +116,13 @@ class TaskCall:
             if self._can_cancel and not self._is_over:
                 with trio.move_on_after(CANCEL_SEND_GRACE, shield=True), suppress(ColonnadeError):
                     await self._send(TASKS_CANCEL, _id_params(task))
+
+    def _as_requested(self, task: Task) -> Task:
+        """The task with a lifetime within that which a handshake client requests: the extension has no such request."""
+        wanted = task_requested_in(self._call.exchange)
+        if wanted is None or wanted.ttl_ms is None:
+            return task
+        return replace(task, ttl_ms=wanted.ttl_ms if task.ttl_ms is None else min(task.ttl_ms, wanted.ttl_ms))
 
     async def _handshake_result(self, task: Task) -> Raw:
         """Wait for the result in the handshake dialect. `tasks/result` is sent as soon as the task needs input, so that
@@ -208,6 +220,8 @@ class TaskCall:
         except ValueError as problem:
             raise self._unreadable(problem) from None
         self._is_over = self._is_over or reported.task.status.is_final
+        if (on_task := self._call.exchange.on_task) is not None:
+            on_task(reported.task)
         return reported
 
     async def _send_for_task(self, method: str, task: Task) -> Raw:
@@ -229,6 +243,11 @@ class TaskCall:
 
     def _unreadable(self, problem: Exception) -> ProtocolViolation:
         return ProtocolViolation(self._server, f"{self._server} sent an invalid message about a task: {problem}")
+
+
+def task_requested_in(exchange: Exchange) -> TaskRequest | None:
+    """The task that a handshake client requests; None for other clients, whose requests have no such member."""
+    return task_request_of(exchange.params) if exchange.caller.era is SESSION else None
 
 
 def _id_params(task: Task) -> dict[str, Raw]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 
 import trio
 
@@ -14,7 +15,7 @@ from host.errors import TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller
 from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.protocol.versions import SESSION
-from host.source import Source
+from host.source import Endpoint, Source
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink
 from host.upstream.remembered import is_same_server
@@ -29,6 +30,8 @@ DRAIN_TIMEOUT = 10.0
 
 MAX_WAITING_REQUESTS = 100
 """Requests of one owner that may wait at once for servers that are starting, or for logins."""
+RECALL_WAIT = 0.5
+"""Longest wait, in seconds, of `initialize` and `server/discover` for the store, which another process may lock."""
 REREAD_WAIT = 1.0
 """Longest wait, in seconds, of a request for the reading of old or changed lists."""
 
@@ -78,6 +81,7 @@ class Upstreams:
         for id, old in former.items():
             if id not in servers:
                 self._schedule_end(old)
+        self._review_watches(servers)  # a view may have changed
 
     def _take(self, spec: ServerSpec, old: UpstreamServer | None, is_restarted: bool) -> UpstreamServer:
         """The server of this configuration: the one that runs, or another one in its place."""
@@ -88,19 +92,26 @@ class Upstreams:
             spec,
             self._runtime,
             self._open_link,
-            lambda: self._sole_caller,
+            partial(self._sole_caller_at, spec.id),
             self._nursery,
             single_client=self._single_client,
         )
-        if old is not None and is_same_server(old.spec, spec):
+        if old is not None and is_same_server(old.spec, spec) and _has_same_names(old.spec, spec):
             server.take_over(old)
         elif old is not None:
             server.take_watches(old)
-            self._runtime.catalog.withdraw_server(spec.id)  # another owner of credentials may see other entries
+            # Another owner of credentials may see other entries, and entries are made with their names.
+            self._runtime.catalog.withdraw_server(spec.id)
         if old is not None:
             self._schedule_end(old)
         self._nursery.start_soon(self._run, server, self._ending.get(spec.id))
         return server
+
+    def _sole_caller_at(self, server: str) -> Caller | None:
+        """The only client of this host, if there is one and its endpoint has this server: to any other server it is
+        none."""
+        caller = self._sole_caller
+        return caller if caller is not None and server in self.at(caller.endpoint) else None
 
     def _schedule_end(self, server: UpstreamServer) -> None:
         """End a server, after former ones with the same id."""
@@ -148,6 +159,9 @@ class Upstreams:
     def reevaluate(self, servers: Collection[str]) -> None:
         """Evaluate the lists and watches of these servers again, because the visibility of entries has changed."""
         self._runtime.catalog.reevaluate(servers)
+        self._review_watches(servers)
+
+    def _review_watches(self, servers: Iterable[str]) -> None:
         self._due.update(dict.fromkeys(servers))
         self._wake.set()
 
@@ -159,7 +173,7 @@ class Upstreams:
             while self._due:
                 server, _ = self._due.popitem()
                 if server in self.by_id:
-                    await self._runtime.catalog.slices.run(self.by_id[server].drop_hidden())
+                    await self.by_id[server].drop_hidden()
 
     def find(self, server: str, caller: Caller) -> UpstreamConnection | None:
         """The connection that serves this caller at the server; None if the server is not configured."""
@@ -172,8 +186,32 @@ class Upstreams:
         connection = self.find(server, caller)
         return Source(server, SESSION) if connection is None else connection.source
 
-    async def wait_listed(self, server: str | None, caller: Caller, *, at_most: float = math.inf) -> None:
-        """Wait until the lists of the server (None: of all servers) for this caller are known, from the store or from
+    def at(self, endpoint: Endpoint) -> Iterable[str]:
+        """The ids of the servers that answer at an endpoint."""
+        ids = self.by_id if endpoint.server is None else self.by_id.keys() & {endpoint.server}
+        view = self._runtime.gate.policies.views.view(endpoint.view)
+        return [id for id in ids if view.has_server(id)] if endpoint.view else ids
+
+    async def wait_recalled(self, caller: Caller) -> None:
+        """Wait until it was looked what is remembered of the servers at the caller's endpoint, for RECALL_WAIT at most.
+        No answer of a server is waited for; sessions that were never open are started, because lists will need
+        them."""
+        servers = [self.by_id[id] for id in self.at(caller.endpoint)]
+        with trio.move_on_after(RECALL_WAIT):
+            for each in servers:
+                if not each.main.life.recalled.is_set():
+                    await each.main.life.recalled.wait()
+        for each in servers:
+            each.begin(caller)
+
+    async def wait_first_lists(self) -> None:
+        """Wait until the lists of each server are known, from the store or from the server, or its first attempt to
+        connect has failed."""
+        for each in tuple(self.by_id.values()):
+            await each.main.life.listed.wait()
+
+    async def wait_listed(self, caller: Caller, server: str | None = None, *, at_most: float = math.inf) -> None:
+        """Wait until the lists of the server (None: of all at the caller's endpoint) are known, from the store or from
         the server, but for each no longer than `start_grace` after its first start. Waits for no server whose first
         attempt failed.
 
@@ -182,54 +220,63 @@ class Upstreams:
         """
         with trio.move_on_after(min(at_most, self._start_grace)):
             # A new configuration may replace it.
-            while (connection := self._first_unlisted(server, caller)) is not None:
+            while (connection := self._first_unlisted(caller, server)) is not None:
                 with trio.move_on_at(connection.life.created_at + self._start_grace):
                     await connection.life.listed.wait()
 
-    def _first_unlisted(self, server: str | None, caller: Caller) -> UpstreamConnection | None:
-        """A connection that lists wait for now, of all or only this one. Sessions that were never open are started."""
+    def _first_unlisted(self, caller: Caller, server: str | None) -> UpstreamConnection | None:
+        """A connection that lists wait for now. Sessions that were never open are started."""
         waited: list[UpstreamConnection] = []
-        for id in self.by_id if server is None else self.by_id.keys() & {server}:
+        for id in self._named_or_all(caller, server):
             connection = self.by_id[id].begin(caller)
             life = connection.life
             if not life.listed.is_set() and life.created_at + self._start_grace > trio.current_time():
                 waited.append(connection)
         return waited[0] if waited else None
 
-    async def wait_known(self, server: str | None, caller: Caller) -> None:
-        """Wait as `wait_listed` does for a request that names an entry of this server, or (None) of any server: no
-        longer than a call of it may take.
+    async def wait_known(self, caller: Caller, server: str | None) -> None:
+        """Wait as `wait_listed` does for a request that names an entry of this server, or (None) of any: no longer than
+        a call of it may take.
 
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        wanted = [each for each in self._serving_all(server, caller) if not each.life.listed.is_set()]
+        wanted = [each for each in self._serving_all(caller, server) if not each.life.listed.is_set()]
         if wanted:
             with self.waiting_request(caller):
-                at_most = min(each.spec.timeout for each in wanted)
-                await self.wait_listed(server, caller, at_most=at_most)
+                at_most = min(each.spec.longest_wait for each in wanted)
+                await self.wait_listed(caller, server, at_most=at_most)
 
-    def _serving_all(self, server: str | None, caller: Caller) -> list[UpstreamConnection]:
-        """The connections that serve this caller at the server (None: at all servers)."""
-        servers = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
-        return [each.serving(caller) for each in servers]
+    def _named_or_all(self, caller: Caller, server: str | None) -> Iterable[str]:
+        """This server, if it is configured; None: all at the caller's endpoint."""
+        if server is None:
+            return self.at(caller.endpoint)
+        return (server,) if server in self.by_id else ()
 
-    def are_listed(self, server: str | None, caller: Caller) -> bool:
-        """Whether the lists of the server (None: of all servers) for this caller are known."""
-        return all(each.life.listed.is_set() for each in self._serving_all(server, caller))
+    def _serving_all(self, caller: Caller, server: str | None) -> list[UpstreamConnection]:
+        """The connections that serve this caller at the server (None: at all of its endpoint)."""
+        return [self.by_id[id].serving(caller) for id in self._named_or_all(caller, server)]
 
-    def are_old(self, server: str | None, caller: Caller, kinds: Collection[Kind] = ()) -> bool:
-        """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
-        one of `kinds` has an announced change that was not read yet."""
-        return any(each.has_old_lists or not each.lists.are_read(kinds) for each in self._serving_all(server, caller))
+    def are_listed(self, caller: Caller, server: str | None = None) -> bool:
+        """Whether the lists of the server (None: of all at the caller's endpoint) for this caller are known."""
+        return all(each.life.listed.is_set() for each in self._serving_all(caller, server))
+
+    def are_old(self, caller: Caller, server: str | None = None, kinds: Collection[Kind] = ()) -> bool:
+        """Whether a list of the server (None: of any at the caller's endpoint) for this caller is old whose changes are
+        not announced, or one of `kinds` has an announced change that was not read yet."""
+        return any(each.has_old_lists or not each.lists.are_read(kinds) for each in self._serving_all(caller, server))
 
     async def reread(
-        self, server: str | None, caller: Caller, missed: Collection[Kind] = (), changed: Collection[Kind] = ()
+        self,
+        caller: Caller,
+        server: str | None = None,
+        missed: Collection[Kind] = (),
+        changed: Collection[Kind] = (),
     ) -> bool:
-        """Have the old lists of the server (None: of all servers) for this caller read, and those in `missed`, in which
-        a name is missing. Waits for that, and for announced changes of the lists in `missed` and `changed`, but no
-        longer than REREAD_WAIT. Returns whether there was anything to wait for."""
-        connections = self._serving_all(server, caller)
+        """Have the old lists of the server (None: of all at the caller's endpoint) for this caller read, and those in
+        `missed`, in which a name is missing. Waits for that, and for announced changes of the lists in `missed` and
+        `changed`, but no longer than REREAD_WAIT. Returns whether there was anything to wait for."""
+        connections = self._serving_all(caller, server)
         kinds = {*missed, *changed}
         changing = [each for each in connections if not each.lists.are_read(kinds)]
         readings = [reading for each in connections if (reading := each.read_if_old(missed)) is not None]
@@ -249,22 +296,23 @@ class Upstreams:
         Raises:
             TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
+            Unavailable: see `UpstreamServer.wait_started`.
         """
         if not self.is_starting(server, caller):
             return False
-        timeout = self.by_id[server].spec.timeout
+        timeout = self.by_id[server].spec.longest_wait
         with self.waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
                 while self.is_starting(server, caller):  # a new configuration may have replaced it
-                    await self[server].serving(caller).life.wait_started()
+                    await self[server].wait_started(caller)
         if waiting.cancelled_caught:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
     def is_starting(self, server: str, caller: Caller) -> bool:
-        """Whether the connection that serves this caller is being opened, or will be once it is used."""
-        connection = self.find(server, caller)
-        return connection is not None and connection.life.is_starting
+        """Whether the server has to be waited for; see `UpstreamServer.is_starting`."""
+        found = self.by_id.get(server)
+        return found is not None and found.is_starting(caller)
 
     @contextmanager
     def waiting_request(self, caller: Caller) -> Iterator[None]:
@@ -312,6 +360,10 @@ class Upstreams:
         self._runtime.log_levels.forget(caller)
         for server in self.by_id.values():
             server.forget(caller)
+
+
+def _has_same_names(old: ServerSpec, new: ServerSpec) -> bool:
+    return (old.outward_prefix, old.longest_name) == (new.outward_prefix, new.longest_name)
 
 
 async def _notify_roots_changed(client: Client) -> None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from config.references import CannotExpandError, Expander
-from host.oauth.documents import ClientRegistration, Tokens
+from host.oauth.documents import ClientRegistration, Tokens, same_issuer
 from host.oauth.problem import OAuthProblem
+from host.oauth.token_forms import RefreshForm
 from host.seal import InvalidSeal, Seal, derive_key
 from host.storage.directory import State
 from host.storage.store import CredentialKey, StateError, StoredCredential
@@ -32,9 +33,12 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     """A login at an issuer, for one resource.
 
     `id` names it: it stays the same while tokens are refreshed, and a new login has another one. Without an access
-    token it is over, and only its registration is good; `ended` says why. `expires`: Unix time, None if the issuer did
-    not say; `scopes`: those that were granted, or else requested; `missing`: those that the server found missing since
-    then; `step_ups`: logins in a row that asked for missing scopes."""
+    token it is over, and only its registration is good; `ended` says why, and `said` what the issuer said about that,
+    for people, quoted. `expires`: Unix time, None if the issuer did not say; `scopes`: those that were granted, or else
+    requested; `missing`: those that the server found missing since then; `step_ups`: logins in a row that asked for
+    missing scopes; `requested`: the scopes that it asked for, None if these were not kept; `refresh_form`: that of the
+    last refresh that the issuer took; `indicator`: the resource that its requests name, None for `resource` in logins
+    of earlier versions."""
 
     id: str
     resource: str
@@ -50,6 +54,15 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     step_ups: int = 0
     ended: str = ""
+    said: str = ""
+    requested: tuple[str, ...] | None = None
+    refresh_form: RefreshForm = RefreshForm()
+    indicator: str | None = None
+
+    @property
+    def named_resource(self) -> str:
+        """The resource that its requests name; empty for none."""
+        return self.resource if self.indicator is None else self.indicator
 
     def __repr__(self) -> str:
         return f"<Login {self.id} at {self.issuer}>"
@@ -58,13 +71,16 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         return self.access_token is None
 
-    def has_other_client(self, other: Login) -> bool:
-        """Whether they are of two clients, each with grants of its own: an id is one within its issuer."""
-        return (self.issuer, self.client.client_id) != (other.issuer, other.client.client_id)
+    def has_other_client(self, other: Login, names: Sequence[str] = ()) -> bool:
+        """Whether they are of two clients, each with grants of its own: an id is one within its issuer, and an issuer
+        that changed its name has its former token endpoint, or is known by several (`names`)."""
+        is_other = not same_issuer(self.issuer, other.issuer, names)
+        is_elsewhere = is_other and self.token_endpoint != other.token_endpoint
+        return is_elsewhere or self.client.client_id != other.client.client_id
 
-    def over(self, why: str) -> Login:
+    def over(self, why: str, said: str = "") -> Login:
         """The login without tokens, for a reason in words: a part of a sentence."""
-        return msgspec.structs.replace(self, access_token=None, refresh_token=None, expires=None, ended=why)
+        return msgspec.structs.replace(self, access_token=None, refresh_token=None, expires=None, ended=why, said=said)
 
     def renewed(self, tokens: Tokens, now: float) -> Login:
         """The login with the tokens that the issuer gave at this Unix time."""

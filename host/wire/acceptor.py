@@ -1,5 +1,5 @@
 """Acceptance of connections at one listening socket, and the end of all of them: the part that both HTTP servers share,
-`listener.py` and `hypercorn_listener.py`.
+`listener.py` and `http2.py`.
 
 Owns the listening socket and one task per connection. Each connection has a slot; slots.py decides which one is closed
 when a full listener makes room. A connection that fails, in whatever way, ends alone.
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import trio
+
+from host.errors import first_exception
 
 from .asgi import ASGIApp
 from .slots import EXTRA, RESERVED, ClosableConnection, Slots
@@ -66,24 +68,16 @@ class ListenerLimits:
     write_timeout: float = WRITE_TIMEOUT
     head_timeout: float = HEAD_TIMEOUT
     idle_timeout: float = IDLE_TIMEOUT
+    other_descriptors: int = OTHER_DESCRIPTORS
 
 
 DEFAULT_LIMITS = ListenerLimits()
-
-
-class ServeHttp(Protocol):
-    """A server for an ASGI app at a listening socket; see `Acceptor.serve`."""
-
-    async def __call__(
-        self,
-        app: ASGIApp,
-        bound: socket.socket,
-        *,
-        stop: trio.Event | None = None,
-        grace: float = GRACE,
-        limits: ListenerLimits = DEFAULT_LIMITS,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None: ...
+HTTP2_LIMITS = ListenerLimits(max_connections=64)
+"""Those of HTTP/2. Each connection takes four descriptors (http2.py)."""
+BESIDE_HTTP2 = ListenerLimits(
+    other_descriptors=OTHER_DESCRIPTORS + 4 * (HTTP2_LIMITS.max_connections + EXTRA + RESERVED)
+)
+"""Those of HTTP/1.1 in a process that serves HTTP/2 too."""
 
 
 class AcceptedConnection(ClosableConnection, Protocol):
@@ -110,7 +104,9 @@ class Acceptor(Generic[C]):
         self.stopping = False
         """Whether each connection ends with its current response."""
         self.slots: Slots[C] = Slots(
-            affordable_connections(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            affordable_connections(
+                limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0], limits.other_descriptors
+            )
         )
         self._connect = connect
         self._room = trio.lowlevel.ParkingLot()
@@ -194,18 +190,38 @@ class Acceptor(Generic[C]):
         try:
             await connection.run()
         except* Exception as group:  # noqa: BLE001 - one connection's failure is not its siblings'
-            self.log_limited(f"a connection was ended by {group.exceptions[0]!r}")
+            self.log_limited(f"a connection was ended by {first_exception(group)!r}")
         finally:
             connection.close()
             self.slots.remove(connection)
             self._room.unpark_all()
 
 
-def affordable_connections(connections: int, files: float) -> int:
+class TooFewFiles(Exception):
+    """The process may not open as many files as its connections need."""
+
+
+def check_open_files(limits: ListenerLimits, key: str) -> None:
+    """Check that all connections can be open at once. `key` is where their number is set.
+
+    Raises:
+        TooFewFiles: they cannot.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if affordable_connections(limits.max_connections, files, limits.other_descriptors) < limits.max_connections:
+        needed = limits.max_connections + limits.other_descriptors + EXTRA + RESERVED
+        raise TooFewFiles(
+            f"{key}: {limits.max_connections} connections need {needed} open files, and this process may open {files}; "
+            f"raise that limit to {needed} (ulimit -n in a shell, LimitNOFILE= in a systemd unit, --ulimit nofile= for "
+            "a container), or set a smaller number"
+        )
+
+
+def affordable_connections(connections: int, files: float, others: int = OTHER_DESCRIPTORS) -> int:
     """The number of connections, reduced if the process may not open that many files.
 
     Clients must not be able to use up the descriptors that servers and the audit need.
     """
     if files == resource.RLIM_INFINITY:
         return connections
-    return min(connections, max(MIN_CONNECTIONS, int(files) - OTHER_DESCRIPTORS - EXTRA - RESERVED))
+    return min(connections, max(MIN_CONNECTIONS, int(files) - others - EXTRA - RESERVED))

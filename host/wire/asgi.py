@@ -4,19 +4,22 @@ what every app does with them: read headers and a body, answer, and notice that 
 By one extension an app tells the listener whose request it handed over, which only the app can know; a listener without
 it serves everything. By another, the listener of a Unix socket tells the app which process sent the request. By the
 third, an app does at once what needs no waiting: nearly always a short body has come with its head, and a short answer
-fits into the socket, so neither needs a deadline or a scope to be cancelled by. By the fourth, an app reads once what
-the head of a request says: most clients repeat theirs.
+or event fits into the socket, so none needs a deadline or a scope to be cancelled by. A stream that waits for events
+has no task but that of its connection. By the fourth, an app reads once what the head of a request says: most clients
+repeat theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
+from .deadlines import CallScope
 from .descent import PeerProcess
 
 # ASGI messages are open dictionaries by specification; this is the one place that says so.
@@ -92,12 +95,39 @@ def examine_sender(scope: Scope) -> PeerProcess:
 class Immediate(Protocol):
     """The steps of a request that need no waiting. `receive` and `send` remain for everything else."""
 
+    def take_scope(self) -> CallScope:
+        """The scope for a call in the task of the request, at most one at a time. Its block must be the next thing that
+        the task does, and end before the request does."""
+
     def take_body(self, limit: int) -> bytes | None:
         """The whole body, once, instead of `receive`; None if not all of it has come, or if it is longer."""
 
     def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
         """Send a whole response. Its length is added to the headers. None if the client has taken it, or is gone;
         otherwise await what is returned, to send the rest."""
+
+    def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
+        """Have `serve` go on with the response in the same task, once the app has returned: a stream that may be idle
+        for hours then holds nothing that the app has of its request."""
+
+    def send_part(self, body: bytes) -> bool:
+        """Send a part of the body of a response that has begun and has not ended. False if the client has not taken all
+        of it: `wait_client` sends the rest."""
+
+    async def wait_client(self, seconds: float) -> Wait:
+        """Send the rest of a part, or wait until the client leaves, until `wake` is called, or until nothing was sent
+        for so many seconds. It takes the place of `receive`; what still comes of a body is dropped."""
+
+    def wake(self) -> None:
+        """End the present or next `wait_client`."""
+
+
+class Wait(Enum):
+    """The end of a wait for a client."""
+
+    WOKEN = auto()
+    SILENT = auto()
+    LEFT = auto()
 
 
 def immediate(scope: Scope) -> Immediate | None:
@@ -168,34 +198,39 @@ async def read_body_untimed(
         BodyTooLarge: it is not read any further.
         ClientGone: it will not come.
     """
-    parts: list[bytes] = []
-    size = 0
+    body = bytearray()  # not a list: its parts would stay in the heap for a while, beside the whole
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientGone
-        parts.append(event.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
+        part: bytes = event.get("body", b"")
+        if len(body) + len(part) > limit:
             raise BodyTooLarge
-        on_part(len(parts[-1]))
+        on_part(len(part))
+        if not body and not event.get("more_body", False):
+            return part
+        body += part
         if not event.get("more_body", False):
-            return b"".join(parts)
+            return bytes(body)
 
 
 @asynccontextmanager
 async def until_disconnect(receive: Receive) -> AsyncIterator[trio.Nursery]:
     """The block ends when the client leaves, at the latest."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cancel_on_disconnect, receive, nursery.cancel_scope)
+        nursery.start_soon(_cancel_on_disconnect, receive, nursery.cancel_scope)
         yield nursery
         nursery.cancel_scope.cancel()
 
 
-async def cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel the scope when the client leaves."""
+async def wait_disconnected(receive: Receive) -> None:
+    """Wait until the client leaves, or its request is over."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _cancel_on_disconnect(receive: Receive, scope: trio.CancelScope) -> None:
+    await wait_disconnected(receive)
     scope.cancel("the client left")
 
 

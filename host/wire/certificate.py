@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from config.read import MAX_FILE_BYTES, read_bytes
 
-PROTOCOLS = ["h2", "http/1.1"]
-"""The protocols that are offered to clients, in the order of preference."""
+PROTOCOLS = ("http/1.1", "h2")
+"""The protocols that listeners speak over TLS, as ALPN names them. Each offers its own only."""
 
 _DATE = "%Y-%m-%d %H:%M UTC"
 
@@ -33,7 +34,8 @@ class Certificate:
         self._cert = cert
         self._key = key
         self._read: tuple[bytes, bytes] = (b"", b"")
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.contexts: Mapping[str, ssl.SSLContext] = {}
+        """The context for new connections of each protocol."""
         self.notice = ""
         """A sentence if clients refused the certificate because of its dates when it was read; otherwise empty."""
         self.read()
@@ -50,14 +52,8 @@ class Certificate:
         if found == self._read:
             self._cert, self._key = cert, key
             return False
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # TLS 1.0 and 1.1 are deprecated (RFC 8996). A client of 1.2 could have keys agreed upon again and again.
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION
-        context.set_alpn_protocols(PROTOCOLS)
         try:
-            # A password would be asked for on the terminal.
-            context.load_cert_chain(cert, key, password=lambda: "")
+            contexts = {protocol: _context(cert, key, protocol) for protocol in PROTOCOLS}
         except (OSError, ValueError) as problem:
             why = getattr(problem, "reason", None) or problem
             raise CertificateError(
@@ -65,8 +61,19 @@ class Certificate:
                 "format, the key without a password"
             ) from None
         self._cert, self._key = cert, key
-        self._read, self.context, self.notice = found, context, _notice(found[0])
+        self._read, self.contexts, self.notice = found, contexts, _notice(found[0])
         return True
+
+
+def _context(cert: Path, key: Path, protocol: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # TLS 1.0 and 1.1 are deprecated (RFC 8996). A client of 1.2 could have keys agreed upon again and again.
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols([protocol])
+    # A password would be asked for on the terminal.
+    context.load_cert_chain(cert, key, password=lambda: "")
+    return context
 
 
 def _notice(pem: bytes) -> str:

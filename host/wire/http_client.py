@@ -17,14 +17,18 @@ session and no standalone stream, ends with its POST, and is cancelled by closin
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 
 import trio
+from msgspec import Raw
 
+from host.jsonrpc.conversation import own_id
 from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import (
+    METHOD_NOT_FOUND,
     Failure,
     Id,
     Malformed,
@@ -37,10 +41,19 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import value
 from host.memory import HoldingFactory, uncharged
-from host.protocol.methods import INITIALIZE, INITIALIZED, LIST_METHODS, REPEATABLE_METHODS
+from host.protocol.handshake import names_version, refuses_version
+from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, LIST_METHODS, PING, REPEATABLE_METHODS
 from host.protocol.versions import STATELESS, Revision
-from host.wire.http_errors import MAX_RETRY_PAUSE, HttpRefused, Unreachable
-from host.wire.http_pool import Headers
+from host.wire.http_errors import (
+    LET_PASS,
+    LOGIN_PAGE_REMEDY,
+    MAX_RETRY_PAUSE,
+    PATH_REMEDY,
+    AuthNeeded,
+    HttpRefused,
+    Unreachable,
+)
+from host.wire.http_pool import Headers, Pool
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
@@ -49,14 +62,17 @@ from host.wire.http_transport import (
     HttpExchanges,
     HttpResponse,
     Origin,
-    Transport,
     messages_of_event,
     open_origin,
 )
-from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage, received_in
+from host.wire.link import ConnectStage, Deliver, LinkLost, Parcel, ReceivedMessage, received_in
+from host.wire.refusal_text import readable_text, said_of, wants_browser, wants_login
+from host.wire.session_check import SessionCheck, speaks_of_session
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
 
+CONFLICT = 409
+"""Status of a server that has not noticed the end of the former standalone stream yet."""
 MAX_RESUMES = 5
 """Attempts in a row to resume a broken response that bring nothing new."""
 STREAM_GRACE = 0.5
@@ -73,6 +89,9 @@ MAX_KEPT_HEADERS = 64
 MAX_KEPT_FIELDS = 3
 """Fields of a request whose headers are kept: revision, method and name. Values of arguments seldom come again."""
 
+_POST_FIELDS = [("Accept", f"{JSON}, {EVENT_STREAM}"), ("Content-Type", JSON)]
+_OPENING = (DISCOVER, INITIALIZE)
+"""Requests to which a status of 500 with a JSON-RPC error is an answer: the server does not know, or refuses them."""
 _SESSION = "mcp-session-id"
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
 # Bytes as in sse.MAX_FIELD. A space at an end would be lost, because it does not belong to the value of a header (RFC
@@ -86,13 +105,14 @@ class SessionEnded(LinkLost):
     """The server does not know our session any more; a new link opens another one.
 
     Args:
+        status: the one by which it said so.
         nothing_begun: it said so instead of processing the request (2025-11-25, "Session Management").
     """
 
     ended_session = True
 
-    def __init__(self, *, nothing_begun: bool = False) -> None:
-        super().__init__("the server has ended the session (HTTP 404)")
+    def __init__(self, status: int = 404, *, nothing_begun: bool = False) -> None:
+        super().__init__(f"the server has ended the session (HTTP {status})")
         self.nothing_begun = nothing_begun
 
 
@@ -100,7 +120,12 @@ class _NotAResponse(LinkLost):
     """The server's HTTP response has no JSON-RPC response to the request."""
 
     answered = True
-    remedy = "correct the path in its url"
+    reached = ConnectStage.NOTHING
+
+    def __init__(self, what: str, said: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.said = said
+        self.remedy = remedy
 
 
 class HttpLink:
@@ -122,6 +147,10 @@ class HttpLink:
         self.hears_unasked = True
         self._may_listen = trio.Event()
         self._listen_attempted = trio.Event()
+        self._check = SessionCheck(self._knows_session, self._opens_session)
+        self._check_count = 0
+        self._refused_with = 0
+        self._initialize_params: Raw | None = None
         self._set_headers()
 
     async def run(self, deliver: Deliver) -> None:
@@ -136,6 +165,7 @@ class HttpLink:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen)
+                nursery.start_soon(self._check_session)
                 nursery.start_soon(self._origin.close_idle)
                 await self._exchanges.closed.wait()
                 nursery.cancel_scope.cancel()
@@ -164,6 +194,9 @@ class HttpLink:
             await self._began.wait()
         if not self._settled and isinstance(message, Request):
             self._stateless = bool(parcel.headers)  # until the era is settled, each request decides for itself
+            if message.method == INITIALIZE and self._session is not None:
+                self._session = None  # that of an `initialize` that was refused
+                self._set_headers()
         if self._stateless and isinstance(message, Success | Failure):
             self._on_dropped("unexpected response", f"to {message.id!r:.80}, which a stateless server must not request")
             return
@@ -180,8 +213,10 @@ class HttpLink:
                     await self._take_answer(answer, message)
                 else:
                     await self._take_receipt(answer)
-            except BaseException:  # otherwise its body has been read to the end
-                await answer.aclose()
+            except BaseException as problem:  # otherwise its body has been read to the end
+                if isinstance(problem, _NotAResponse) and self._session is not None and self._initialized:
+                    self._check.doubt()
+                answer.close()
                 raise
         if isinstance(message, Notification) and message.method == INITIALIZED:
             self._initialized = True
@@ -211,11 +246,13 @@ class HttpLink:
 
     async def end_session(self) -> None:
         """Delete the session at the server, if there is one. Bounded in time, never fails."""
-        if self._session is None or self._exchanges.lost is not None:
-            return
+        if self._session is not None and self._exchanges.lost is None:
+            await self._delete_session(self._session)
+
+    async def _delete_session(self, session: str) -> None:
         # Shielded, because most links end by being cancelled, and a session that nobody deletes stays at the server.
         with trio.move_on_after(CLOSING_TIMEOUT, shield=True), suppress(LinkLost):
-            answer = await self._request("DELETE", self._headers())
+            answer = await self._request("DELETE", self._headers(session=session))
             await answer.discard()  # a server that does not support this returns 405
 
     def _listen_when_ready(self) -> None:
@@ -225,10 +262,7 @@ class HttpLink:
 
     def _set_headers(self) -> None:
         """Make the headers that all POSTs share. Made once, because doing so for each POST is measurably slower."""
-        self._post_headers = self._headers(
-            ("Accept", f"{JSON}, {EVENT_STREAM}"),
-            ("Content-Type", JSON),
-        )
+        self._post_headers = self._headers(*_POST_FIELDS)
         self._with_fields = lru_cache(MAX_KEPT_HEADERS)(partial(_with_fields, self._post_headers))
 
     def _headers_of(self, parcel: Parcel) -> Headers:
@@ -239,10 +273,11 @@ class HttpLink:
             return _with_fields(self._post_headers, fields)
         return self._with_fields(fields)
 
-    def _headers(self, *ours: tuple[str, str]) -> Headers:
+    def _headers(self, *ours: tuple[str, str], session: str | None = None) -> Headers:
+        """Headers of a request of this session, by default that of the link, if it has one."""
         headers = list(ours)
-        if self._session is not None:
-            headers.append(("Mcp-Session-Id", self._session))
+        if (session := session or self._session) is not None:
+            headers.append(("Mcp-Session-Id", session))
         if self._revision is not None:
             headers.append(("MCP-Protocol-Version", self._revision))
         return self._origin.headers(headers)
@@ -261,9 +296,14 @@ class HttpLink:
         return lost if exchanges else self._exchanges.connection_lost(lost)
 
     async def _take_receipt(self, answer: HttpResponse) -> None:
-        await answer.discard()
-        if not answer.is_success:
-            raise self._refusal(answer)
+        if answer.is_success:
+            await answer.discard()
+            return
+        refusal = self._refusal(answer)
+        self._origin.explain(answer, refusal, await answer.said())
+        if self._may_be_of_session(refusal):
+            self._check.doubt()
+        raise refusal
 
     async def _take_answer(self, answer: HttpResponse, request: Request) -> None:
         if not answer.is_success:
@@ -271,6 +311,7 @@ class HttpLink:
             return
         if request.method == INITIALIZE:  # before its response is delivered: what is sent then must name the session
             self._remember_session(answer)
+            self._initialize_params = request.params
         kind = answer.media_type
         if kind == JSON:
             body = await answer.body()
@@ -279,42 +320,180 @@ class HttpLink:
             answered = False
             for received in messages:
                 self._deliver(received)
+                if isinstance(received.message, Failure):
+                    self._doubt_session(received.message)
                 answered = answered or _is_response_to(received.message, request.id)
                 if len(messages) > 1:
                     await self._turn.yield_if_over()
             self._turn.account()
             if not answered:
-                raise _NotAResponse("it responded with JSON that is not a response to the request")
+                what, said = "it responded with JSON that is not a response to the request", readable_text(body)
+                raise _NotAResponse(what, said, self._path_remedy)
         elif kind == EVENT_STREAM:
             await self._await_event(answer, request.id)
         else:
-            await answer.discard()
+            text = await answer.said()
             if kind == "text/html":
-                raise _NotAResponse("it responded with a web page, and not with JSON or an event stream")
-            raise _NotAResponse("it responded with neither JSON nor an event stream, or with a compressed body")
+                raise self._page(text)
+            what = "it responded with neither JSON nor an event stream"
+            said = ": ".join(filter(None, (kind, text)))
+            raise answer.unreadable or _NotAResponse(what, said, self._path_remedy)
+        if request.method != DISCOVER:  # which other transports may answer, too
+            self._origin.has_served = True
+
+    @property
+    def _path_remedy(self) -> str:
+        return "" if self._origin.has_served else PATH_REMEDY
+
+    def _page(self, text: str) -> _NotAResponse:
+        if wants_browser(text):
+            what, remedy = "the web page of a firewall that wants a browser", LET_PASS
+        elif wants_login(text):
+            what, remedy = "a login page", LOGIN_PAGE_REMEDY
+        else:
+            what, remedy = "a web page", self._path_remedy
+        return _NotAResponse(f"it responded with {what}, and not with JSON or an event stream", text, remedy)
 
     async def _take_refusal(self, answer: HttpResponse, request: Request) -> None:
         """Deliver the JSON-RPC error in the body of an error status, or raise the refusal if there is none.
 
         Some servers send JSON-RPC errors with an error status, and stateless ones must (2026-07-28, "Transports /
         Streamable HTTP"). With the two statuses of that revision, 400 and 404, an error without an id counts as the
-        response, because the POST had no other request.
+        response, because the POST had no other request. Handshake servers that catch everything answer an unknown
+        `server/discover` with 500 and such an error: that is an answer, and a bare 500 is an outage.
+
+        With 400 and an error that speaks of the session, the request was not processed, if the session is over.
         """
         refusal = self._refusal(answer)
         if refusal.ended_session:
             raise SessionEnded(nothing_begun=True)
-        if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.media_type == JSON:
+        status, failure = answer.status, await self._failure_in(answer, refusal, request)
+        if self._may_be_of_session(refusal):
+            assert isinstance(refusal, HttpRefused)
+            if status == 400 and failure is not None and speaks_of_session(failure.error.message):
+                if await self._check.finds_over():
+                    raise SessionEnded(400, nothing_begun=True)
+            else:
+                self._check.doubt()
+                refusal.nothing_begun = refusal.nothing_begun and status < 500
+        if failure is not None:
+            is_answer = failure.id is not None or (self._stateless and status in (400, 404)) or status >= 500
+            if request.method == INITIALIZE:
+                # It speaks JSON-RPC here; with 400 any refusal may be about the version.
+                is_answer = is_answer or names_version(failure.error.message)
+                refusal.may_be_http_sse = refusal.may_be_http_sse and not is_answer
+                no_method = failure.error.code == METHOD_NOT_FOUND
+                is_answer = is_answer and (status != 400 or refuses_version(failure.error) or no_method)
+            elif status >= 500:
+                refusal.answered, is_answer = True, False
+            if is_answer:
+                self._deliver(ReceivedMessage(Failure(failure.error, request.id), request.id))
+                return
+        raise refusal
+
+    async def _failure_in(self, answer: HttpResponse, refusal: LinkLost, request: Request) -> Failure | None:
+        """Read the body of an error status. Returns the JSON-RPC error in it, unless it is that of another request."""
+        may_hold = isinstance(refusal, HttpRefused) and refusal.may_hold_answer
+        # Go's `http.Error` sends JSON as text.
+        is_text = answer.media_type == "text/plain" and answer.header("content-length") is not None
+        is_json = answer.media_type == JSON or is_text
+        if is_json and (may_hold or (answer.status >= 500 and request.method in _OPENING)):
             with suppress(LinkLost):
-                message = read(await answer.body())
-                lenient = self._stateless and answer.status in (400, 404)
-                if isinstance(message, Failure) and (
-                    _is_response_to(message, request.id) or (lenient and message.id is None)
-                ):
-                    self._deliver(ReceivedMessage(Failure(message.error, request.id), request.id))
-                    return
+                body = await answer.body()
+                message = read(body.removeprefix(BOM_UTF8))
+                if isinstance(message, Failure) and (message.id is None or _is_response_to(message, request.id)):
+                    refusal.said = said_of(message.error)
+                    return message
+                self._origin.explain(answer, refusal, readable_text(body))
+            return None
+        self._origin.explain(answer, refusal, await answer.said())
+        return None
+
+    def _doubt_session(self, failure: Failure) -> None:
+        """Some servers say with status 200 that they do not know a session."""
+        if self._session is not None and speaks_of_session(failure.error.message):
+            self._check.doubt()
+
+    def _may_be_of_session(self, refusal: LinkLost) -> bool:
+        """Whether a refusal of a request of the session may mean that the session is over. Not while it begins, nor if
+        the login is over or lacks a scope, or there are too many requests."""
+        if self._session is None or not self._initialized or not isinstance(refusal, HttpRefused):
+            return False
+        is_of_login = isinstance(refusal, AuthNeeded) and (
+            refusal.lost_login or (refusal.status == 403 and refusal.needs_login)
+        )
+        return refusal.status != 429 and not is_of_login
+
+    async def _check_session(self) -> None:
+        await self._check.run()
+        if self._check.is_over:
+            self._exchanges.connection_lost(SessionEnded(self._refused_with), abort=False)
+        else:
+            self._exchanges.connection_lost(LinkLost("it refuses its session, and opens no other one"))
+
+    async def _knows_session(self) -> bool | None:
+        """Send a `ping` in the session."""
+        status, response, _ = await self._ask(PING, None, self._post_headers)
+        if response is None and status in (0, 429):
+            return None
+        is_refused = response is None
+        if isinstance(response, Failure):
+            is_unknown_method = response.error.code == METHOD_NOT_FOUND
+            is_refused = speaks_of_session(response.error.message) or (status >= 400 and not is_unknown_method)
+        if is_refused:
+            self._refused_with = status
+        return not is_refused
+
+    async def _opens_session(self) -> bool | None:
+        """Send the `initialize` of this link once more, without the session, and delete the session that it opens: a
+        new link opens its own, and negotiates."""
+        _, response, opened = await self._ask(INITIALIZE, self._initialize_params, self._origin.headers(_POST_FIELDS))
+        if not isinstance(response, Success):
+            return False
+        if _SESSION_ID.fullmatch(opened):
+            await self._delete_session(opened)
+        return True
+
+    async def _ask(
+        self, method: str, params: Raw | None, headers: Headers
+    ) -> tuple[int, Success | Failure | None, str]:
+        """Send a request of the check. Returns the status (0 without an answer), the response and the session in its
+        header."""
+        self._check_count += 1
+        request = Request(f"check-{self._check_count}", method, params)
+        try:
+            answer = await self._origin.request("POST", headers, write(request))
+            try:
+                return answer.status, await self._response_in(answer, request.id), answer.header(_SESSION) or ""
+            except BaseException:
+                answer.close()
+                raise
+        except LinkLost:
+            return 0, None, ""
+
+    async def _response_in(self, answer: HttpResponse, id: Id) -> Success | Failure | None:
+        found: list[Success | Failure] = []
+
+        def take(messages: Iterable[ReceivedMessage]) -> Iterator[bool]:
+            for received in messages:
+                message = received.message
+                if isinstance(message, LongMessage):
+                    message = message.read()
+                is_failure_without_id = isinstance(message, Failure) and message.id is None
+                if isinstance(message, Success | Failure) and (is_failure_without_id or message.id == id):
+                    found.append(message)
+                yield bool(found)
+
+        if answer.media_type == JSON:
+            list(take(received_in(await answer.body(), self._batches, id)))
+        elif answer.media_type == EVENT_STREAM and answer.is_success:
+            events = EventParser(self._origin.max_message or MAX_EVENT)
+            await answer.read_events(events, lambda event: take(messages_of_event(event, self._batches, id)))
+            if not found:
+                raise LinkLost(_UNANSWERED)  # a proxy may have ended it, which refuses nothing
         else:
             await answer.discard()
-        raise refusal
+        return found[0] if found else None
 
     def _refusal(self, answer: HttpResponse) -> LinkLost:
         """The error for a status other than 2xx. 404 in a session ends the link."""
@@ -377,7 +556,7 @@ class HttpLink:
             return answer
         await answer.discard()
         if answer.is_success:
-            raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
+            raise answer.unreadable or HttpRefused(answer.status, "the server has no event stream there", PATH_REMEDY)
         # A server without a standalone stream may return 404 for it in a live session; only a POST shows its end.
         raise (self._origin.refusal(answer) if stream.request_id is None else self._refusal(answer))
 
@@ -396,6 +575,8 @@ class HttpLink:
                 return
             for received in messages_of_event(event, self._batches, stream.request_id):
                 self._deliver(received)
+                if isinstance(received.message, Failure):
+                    self._doubt_session(received.message)
                 if stream.request_id is not None:
                     stream.answered = stream.answered or _is_response_to(received.message, stream.request_id)
                 yield stream.answered
@@ -424,7 +605,11 @@ class HttpLink:
                 if not refusal.is_transient and not opened:
                     self.hears_unasked = False
                     return
+                if opened and self._may_be_of_session(refusal):
+                    self._check.doubt()
                 least = refusal.retry_after or 0.0
+                if refusal.status != CONFLICT and (not refusal.is_transient or failures):
+                    stream.forget_position()
             except LinkLost as lost:
                 if self._exchanges.lost is not None:
                     return
@@ -462,6 +647,10 @@ class _Stream:
         """Whether the stream has a last event id that fits into a header."""
         return _RESUMABLE_ID.fullmatch(self.events.last_id) is not None
 
+    def forget_position(self) -> None:
+        """Begin anew with the next connection: the server does not know the last event any more."""
+        self.events.last_id = ""
+
     @property
     def reconnect_delay(self) -> float:
         """Seconds before the next connection: the `retry` of the server, between MIN_RETRY_PAUSE and
@@ -475,7 +664,7 @@ async def open_http(
     headers: Mapping[str, str],
     on_dropped: Callable[[str, str], None],
     *,
-    transport: Transport | None = None,
+    pool: Pool | None = None,
     turns: Turns | None = None,
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
@@ -485,14 +674,14 @@ async def open_http(
     deleted, and all connections are closed.
 
     Args:
-        headers, transport, turns, max_message, hold, authorization: see `open_origin`.
+        headers, pool, turns, max_message, hold, authorization: see `open_origin`.
         on_dropped: called for each message or event that is ignored, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
     async with open_origin(
-        url, headers, transport, turns=turns, max_message=max_message, hold=hold, authorization=authorization
+        url, headers, pool, turns=turns, max_message=max_message, hold=hold, authorization=authorization
     ) as origin:
         link = HttpLink(origin, on_dropped)
         try:
@@ -511,10 +700,14 @@ def _with_fields(headers: Headers, fields: tuple[tuple[str, str], ...]) -> Heade
 
 def _is_response_to(message: Message | Malformed | LongMessage, id: Id) -> bool:
     if isinstance(message, LongMessage):
-        return message.envelope.is_answer and type(message.envelope.id) is type(id) and message.envelope.id == id
+        return message.envelope.is_answer and _means(message.envelope.id, id)
     if isinstance(message, Malformed) and not message.answers:
         return False
-    return isinstance(message, Success | Failure | Malformed) and type(message.id) is type(id) and message.id == id
+    return isinstance(message, Success | Failure | Malformed) and _means(message.id, id)
+
+
+def _means(found: Id | None, id: Id) -> bool:
+    return (found == id and type(found) is type(id)) or own_id(found) == own_id(id) is not None
 
 
 async def fetch_json(url: str, headers: Mapping[str, str]) -> object | None:

@@ -1,4 +1,5 @@
-"""Failures of HTTP exchanges with a server, in fixed words: no text from the server, and no part of the URL."""
+"""Failures of HTTP exchanges with a server, in fixed words: no text from the server, which stands in `said` alone, and
+no part of the URL."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import trio
 
 from host.oauth.challenge import Challenge
 from host.wire.http_parser import MAX_INTERIM
-from host.wire.link import LinkLost
+from host.wire.link import ConnectStage, LinkLost
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection, with the tunnel through a proxy and the handshake of TLS."""
@@ -20,6 +21,11 @@ MAX_RETRY_PAUSE = 60.0
 """Seconds; the most that a server can ask for with `retry` or `Retry-After`."""
 
 NOT_HTTP = "it closed the connection before the end of the response, or does not speak HTTP"
+PATH_REMEDY = "correct the path in its url"
+OLDER_REMEDY = "write an older revision under protocol, one that it names"
+HEADERS_REMEDY = "set headers that may use it"
+LET_PASS = "have its owner let this machine or its headers pass without that check"
+LOGIN_PAGE_REMEDY = "set credentials under headers, or configure a URL for programs"
 TLS_REMEDY = "if the server speaks TLS, begin its url with https://"
 CONNECTION_BROKE = "the connection broke before the end of the response"
 READS_NOTHING = f"it read no data for {WRITE_TIMEOUT:.0f} s"
@@ -29,7 +35,11 @@ TOO_MANY_INTERIM = (
 
 
 class ProxyRefused(OSError):
-    """The proxy opened no tunnel."""
+    """The proxy opened no tunnel. `status`: with which it refused; 0 if it did otherwise."""
+
+    def __init__(self, status: int = 0) -> None:
+        super().__init__("the proxy opened no tunnel")
+        self.status = status
 
 
 class ProxyUnreachable(OSError):
@@ -50,16 +60,23 @@ class HttpRefused(LinkLost):
     """The server returned an error status. `retry_after`: seconds from its header, at most MAX_RETRY_PAUSE, or None."""
 
     def __init__(self, status: int, what: str, remedy: str = "", retry_after: float | None = None) -> None:
-        super().__init__(f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})")
+        super().__init__(_sentence(status, what, remedy))
         self.status = status
         # A server that fails, or a gateway that gets no response from it (502, 504), may have executed the request.
         self.nothing_begun = status < 500 or status in (501, 503, 505)
         self.retry_after = retry_after
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
-        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 421, 429)
+        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 407, 421, 429)
         self.answered = self.may_be_http_sse
+        if self.may_be_http_sse:
+            self.reached = ConnectStage.NOTHING if status in (404, 405) else ConnectStage.REFUSED
         self.remedy = "its own log says more" if status >= 500 and not remedy else ""
-        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405, 421, 501)
+        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405, 407, 421, 501)
+
+    def restate(self, what: str, remedy: str) -> None:
+        """Say another cause, which the response has shown."""
+        self.args = (_sentence(self.status, what, remedy),)
+        self.remedy = ""
 
     @property
     def may_hold_answer(self) -> bool:
@@ -101,10 +118,15 @@ class AuthNeeded(HttpRefused):
         self.needs_login = needs_login
         self.lost_login = lost_login
 
+    def restate(self, what: str, remedy: str) -> None:
+        super().restate(what, "")
+        self.remedy = remedy
+
     @property
     def ends_connection(self) -> bool:
         """Whether there is nothing to connect for before a person logs in."""
-        return self.needs_login and self.status == 401
+        lacks_scope = self.challenge is not None and self.challenge.lacks_scope
+        return self.needs_login and (self.status == 401 or not lacks_scope)
 
 
 class Broken(LinkLost):
@@ -137,8 +159,16 @@ def aborted() -> Broken:
 
 _MISNAMED = (62, 64)
 """OpenSSL's codes for a certificate of another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH)."""
-_EXPIRED = 10
-"""Its code for an expired one (X509_V_ERR_CERT_HAS_EXPIRED)."""
+_NOT_YET_VALID, _EXPIRED = 9, 10
+"""Its codes for one whose time has not come, or is over (X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED)."""
+
+
+_ALERTS = ("SSLV3_ALERT", "TLSV1")
+"""The beginnings of OpenSSL's names of alerts."""
+
+
+def _sentence(status: int, what: str, remedy: str) -> str:
+    return f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})"
 
 
 _START_OR_CORRECT = "start the server, or correct its url"
@@ -167,6 +197,11 @@ def connect_failure(problem: BaseException) -> tuple[str, str]:
     causes = list(causes_of(problem))
     for cause in causes:
         if isinstance(cause, ProxyRefused):
+            if cause.status == 407:
+                return (
+                    "its proxy wants credentials (HTTP 407)",
+                    "write them into HTTPS_PROXY: http://user:password@host",
+                )
             return "its proxy opened no connection to it", "look at HTTPS_PROXY and NO_PROXY, and at the proxy's log"
         if isinstance(cause, ProxyUnreachable) and cause.__cause__ is not None:
             why, _ = connect_failure(cause.__cause__)
@@ -174,18 +209,22 @@ def connect_failure(problem: BaseException) -> tuple[str, str]:
         if isinstance(cause, ssl.SSLCertVerificationError):
             if cause.verify_code in _MISNAMED:
                 return "TLS: the certificate is for another name", "correct the host in its url"
+            if cause.verify_code == _NOT_YET_VALID:
+                return "TLS: the certificate is not valid yet", "look at this machine's clock"
             if cause.verify_code == _EXPIRED:
                 return "TLS: certificate expired", "renew it at the server, and look at this machine's clock"
             return "TLS: certificate not trusted", "name the certificate of its authority with SSL_CERT_FILE"
         if isinstance(cause, ssl.SSLError):
+            if (getattr(cause, "reason", None) or "").startswith(_ALERTS):  # so the server does speak TLS
+                return "TLS: the server refused the handshake", "look which clients and host names it accepts"
             return "TLS: the handshake failed", "if the server speaks no TLS, begin its url with http://"
         if isinstance(cause, socket.gaierror | UnicodeError):
             return "name not found", "correct the host in its url, or look at the network"
     if isinstance(problem, trio.TooSlowError):
-        return f"timed out after {CONNECT_TIMEOUT:.0f} s", _START_OR_CORRECT
+        return f"timed out after {CONNECT_TIMEOUT:.0f} s", f"{_START_OR_CORRECT}, or look at the network"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return "connection refused", _START_OR_CORRECT
-    return "no connection", _START_OR_CORRECT
+    return "no connection", f"{_START_OR_CORRECT}, or look at the network"
 
 
 def causes_of(problem: BaseException) -> Iterator[BaseException]:

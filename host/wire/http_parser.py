@@ -96,6 +96,12 @@ class ResponseParser:
         if data:
             self._take_body(data)
 
+    def end(self) -> bool:
+        """Take the end of the connection. Returns whether the response is whole: one that says no length ends so."""
+        if self.head_done and not self.has_length:
+            self.complete, self.reusable = True, False
+        return self.complete
+
     def take_body(self) -> bytes:
         """The part of the body that came since the last call."""
         body = self._body

@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import ssl
-from base64 import b64encode
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -19,7 +18,14 @@ import certifi
 import trio
 
 from host.url import Url
-from host.wire.http_connection import STREAM_ERRORS, ByteChannel, HttpConnection, PlainChannel, TlsChannel
+from host.wire.http_connection import (
+    MAX_WRITE,
+    STREAM_ERRORS,
+    ByteChannel,
+    HttpConnection,
+    PlainChannel,
+    TlsChannel,
+)
 from host.wire.http_errors import (
     CONNECT_TIMEOUT,
     Broken,
@@ -32,7 +38,7 @@ from host.wire.http_errors import (
 )
 from host.wire.http_parser import BadResponse, ResponseParser
 from host.wire.link import LinkLost
-from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
+from host.wire.proxies import InvalidProxy, authorization_of, proxy_for
 from host.wire.turns import Turns
 
 MAX_IDLE = 100
@@ -129,9 +135,6 @@ class PooledResponse:
         if connection is not None:
             self._pool.release(connection)
 
-    async def aclose(self) -> None:
-        self.close()
-
 
 class Pool:
     """The connections to the origin of the URLs that are requested; it is the caller who keeps to one."""
@@ -161,7 +164,10 @@ class Pool:
             Broken: the connection broke, or the response is not valid HTTP/1.1.
         """
         head = self._rendered(method, url, headers)
-        data = head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+        begin = head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n" % (head, len(body))
+        rest = body or b""
+        if len(rest) <= MAX_WRITE:
+            begin, rest = begin + rest, b""
         connection, was_written = self._take_idle(), False
         while True:
             idle = connection is not None
@@ -176,7 +182,7 @@ class Pool:
                     raise
             self._busy.add(connection)
             try:
-                await connection.exchange(data)
+                await connection.exchange(begin, rest)
                 return PooledResponse(self, connection)
             except Broken as broken:
                 self._close(connection)
@@ -216,8 +222,8 @@ class Pool:
                 self._may_expire = trio.Event()
 
     def abort(self) -> None:
-        """Close all connections, also those in use: whatever waits at one raises Broken, and so does every further
-        request."""
+        """Close all connections at once, also those in use: whatever waits at one raises Broken, and so does every
+        further request."""
         self._is_aborted = True
         for scope in self._connecting:
             scope.cancel()
@@ -225,9 +231,6 @@ class Pool:
             self._idle.pop().close()
         while self._busy:
             self._busy.pop().close()
-
-    async def aclose(self) -> None:
-        self.abort()
 
     def _is_expired(self, longest: HttpConnection, now: float) -> bool:
         """Whether to close the connection that has been idle longest."""
@@ -278,11 +281,8 @@ class Pool:
         return head
 
 
-async def open_channel(url: Url, address: str | None = None) -> ByteChannel:
+async def open_channel(url: Url) -> ByteChannel:
     """Connect to the origin of a URL, through the proxy that the environment names for it.
-
-    Args:
-        address: the address of the origin, if the caller has looked it up; there is no proxy then.
 
     Raises:
         OSError, trio.BrokenResourceError, UnicodeError: that failed; `http_errors.connect_failure` says why.
@@ -291,12 +291,12 @@ async def open_channel(url: Url, address: str | None = None) -> ByteChannel:
     if url.scheme not in ("http", "https"):
         raise OSError("only http and https are supported")
     try:
-        proxy = None if address is not None else proxy_for(url, os.environ)
+        proxy = proxy_for(url, os.environ)
     except InvalidProxy:
         raise bad_proxy() from None
     first = proxy or url
     try:
-        stream = await trio.open_tcp_stream(address or first.host, first.connect_port)
+        stream = await trio.open_tcp_stream(first.host, first.connect_port)
     except (OSError, UnicodeError) as problem:
         if proxy is None:
             raise
@@ -311,7 +311,7 @@ async def open_channel(url: Url, address: str | None = None) -> ByteChannel:
         if proxy is not None:
             if proxy.scheme == "https":
                 below = await _secure(below, proxy.host)
-            await _open_tunnel(below, url, credentials_of(proxy))
+            await _open_tunnel(below, url, authorization_of(proxy))
         return TlsChannel(await _secure(below, url.host), sock)
     except BaseException:
         stream.socket.close()
@@ -325,13 +325,13 @@ async def _secure(stream: trio.abc.Stream, host: str) -> trio.SSLStream[trio.abc
     return secured
 
 
-async def _open_tunnel(stream: trio.abc.Stream, url: Url, credentials: tuple[bytes, bytes] | None) -> None:
+async def _open_tunnel(stream: trio.abc.Stream, url: Url, authorization: str | None) -> None:
     """Have a proxy connect to the origin of a URL (RFC 9110, "CONNECT")."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     there = f"{host}:{url.connect_port}"
     lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}"]
-    if credentials is not None:
-        lines.append(f"Proxy-Authorization: Basic {b64encode(b':'.join(credentials)).decode()}")
+    if authorization is not None:
+        lines.append(f"Proxy-Authorization: {authorization}")
     await stream.send_all("\r\n".join([*lines, "", ""]).encode("ascii"))
     parser = ResponseParser()
     try:
@@ -343,4 +343,4 @@ async def _open_tunnel(stream: trio.abc.Stream, url: Url, credentials: tuple[byt
     except BadResponse as problem:
         raise ProxyRefused from problem
     if not 200 <= parser.status < 300:
-        raise ProxyRefused
+        raise ProxyRefused(parser.status)

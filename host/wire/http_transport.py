@@ -1,17 +1,14 @@
 """HTTP requests to one server, and their responses: the part that both HTTP links share.
 
-The connections belong to a transport: by default `http_pool`, or `httpx_transport` where a server is configured so. Two
-rules hold:
-
-- Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed, unless a
-  login's token would go along; a redirect or an endpoint elsewhere is refused, and nothing is sent there.
-- Responses are read to their end or cancelled inside a read, never left half read: httpx nests generators, and only an
-  exception from the innermost one closes them all at once.
+Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed, unless a
+login's token would go along; a redirect or an endpoint elsewhere is refused, and nothing is sent there. The connections
+are those of `http_pool`.
 """
 
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -26,15 +23,29 @@ import trio
 from config import is_protocol_header
 from host.errors import copy_of
 from host.jsonrpc.messages import Id, Malformed
+from host.jsonrpc.raw import is_json
 from host.memory import HoldingFactory, OverBudget, uncharged
-from host.oauth.challenge import bearer_challenge
+from host.oauth.challenge import Challenge, bearer_challenge
 from host.url import Url
 from host.version import VERSION
+from host.wire.content_coding import ResponseBody, UnreadableCoding, decoded
 from host.wire.framing import DISCARD_WINDOW
-from host.wire.http_errors import MAX_RETRY_PAUSE, TLS_REMEDY, AuthNeeded, Broken, HttpRefused, OverLimit
-from host.wire.http_pool import MAX_HEADS, Headers, Pool
-from host.wire.link import LinkLost, NoMemory, ReceivedMessage, received_in, unsent
+from host.wire.http_errors import (
+    HEADERS_REMEDY,
+    LET_PASS,
+    LOGIN_PAGE_REMEDY,
+    MAX_RETRY_PAUSE,
+    PATH_REMEDY,
+    TLS_REMEDY,
+    AuthNeeded,
+    Broken,
+    HttpRefused,
+    OverLimit,
+)
+from host.wire.http_pool import MAX_HEADS, Headers, Pool, PooledResponse
+from host.wire.link import ConnectStage, LinkLost, NoMemory, ReceivedMessage, received_in, unsent
 from host.wire.noise import TooManyUselessMessages, UselessMessages
+from host.wire.refusal_text import MAX_SAID, names_host, names_tls, readable_text, wants_browser, wants_login
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
 
@@ -45,6 +56,8 @@ LINGER = 0.02
 """
 CLOSING_TIMEOUT = 2.0
 """Seconds for sending a cancellation, or for deleting the session. A cancelled task waits for both."""
+SAID_TIMEOUT = 1.0
+"""Seconds in which what a refusal says must come."""
 MAX_REDIRECTS = 3
 
 JSON = "application/json"
@@ -56,63 +69,7 @@ _SAME_METHOD_REDIRECTS = (307, 308)
 _GET_REDIRECTS = (301, 302, 303)
 
 _SECONDS = re.compile(r"[0-9]{1,18}")
-
-
-class Response(Protocol):
-    """A response as a transport returns it: the head has been read, the body has not."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def has_length(self) -> bool:
-        """Whether the end of the body can be told from a connection that broke."""
-
-    def header(self, name: str) -> str | None:
-        """The value of a header field, by its name in lower case; those of several are joined with commas."""
-
-    def is_repeated(self, name: str) -> bool:
-        """Whether there are several fields of this name."""
-
-    def take_whole(self) -> bytes | None:
-        """The body, if all of it came with the head. None if there is more to read."""
-
-    async def read(self) -> bytes:
-        """Wait for a piece of the body; none at its end.
-
-        Raises:
-            Broken: the connection broke.
-        """
-
-    async def aclose(self) -> None:
-        """Free the connection if the body has been read to its end, otherwise close it."""
-
-
-class Transport(Protocol):
-    """The connections to one origin."""
-
-    async def request(
-        self, method: str, url: Url, headers: Headers, body: bytes | None, *, repeatable: bool = False
-    ) -> Response:
-        """Send a request, and return its response with the body unread. The caller closes the response.
-
-        Args:
-            repeatable: the request may be sent once more if its connection breaks without a response.
-
-        Raises:
-            Unreachable: no connection could be made.
-            LinkLost: the connection broke, or a header cannot be sent.
-        """
-
-    async def close_idle(self) -> None:
-        """Close connections that have been idle for too long, until cancelled. Returns if the transport does so
-        itself."""
-
-    def abort(self) -> None:
-        """Close all connections at once. Whatever waits at one raises LinkLost, and so does every further request."""
-
-    async def aclose(self) -> None:
-        """Close all connections."""
+_OBJECT_OR_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?+[ \t\r\n]*+[{\[]")
 
 
 Header = tuple[bytes, bytes]
@@ -136,8 +93,8 @@ class Authorization(Protocol):
         """The header, if it is there and valid for a while. Called for every request: never waits."""
 
     async def renew(self, refused: Header | None) -> Header | None:
-        """Wait for the header, or (after a 401) for another one than the refused one. None if only a person can get
-        one.
+        """Wait for the header, or (if the server refused one) for another one than the refused one. None if only a
+        person can get one.
 
         Raises:
             LinkLost: it cannot be had now.
@@ -151,19 +108,29 @@ class HttpResponse:
     """A response whose body is unread. Its receiver must close it; the methods that read the body do so.
 
     `is_redirected`: it came from another address than the one that was asked. `lost_login`: its request found the login
-    to be over."""
+    to be over. `unreadable`: why its body cannot be read, if it is compressed in another way than `content_coding`
+    knows."""
 
-    __slots__ = ("_hold", "_max_body", "_response", "_turns", "is_redirected", "lost_login", "status")
+    __slots__ = (
+        "_body", "_hold", "_max_body", "_response", "_turns", "is_redirected", "lost_login", "status", "unreadable",
+    )  # fmt: skip
 
     def __init__(
         self,
-        response: Response,
+        response: PooledResponse,
         turns: Turns | None = None,
         max_body: int | None = None,
         hold: HoldingFactory = uncharged,
     ) -> None:
         self._hold = hold
         self._response = response
+        self._body: ResponseBody = response
+        self.unreadable: UnreadableCoding | None = None
+        if (coding := response.header("content-encoding")) is not None:
+            try:
+                self._body = decoded(response, coding) or response
+            except UnreadableCoding as problem:
+                self.unreadable = problem
         self._turns = turns or Turns()
         self._max_body = max_body or MAX_BODY
         self.status = response.status
@@ -176,9 +143,8 @@ class HttpResponse:
 
     @property
     def media_type(self) -> str:
-        """The media type in lower case; empty if the body is compressed although `Accept-Encoding` excludes it."""
-        coding = self._response.header("content-encoding")
-        if coding is not None and coding.strip().lower() not in ("", "identity"):
+        """The media type in lower case; empty if the body is `unreadable`."""
+        if self.unreadable is not None:
             return ""
         kind = self._response.header("content-type") or ""
         return kind if kind == JSON else kind.partition(";")[0].strip().lower()
@@ -196,17 +162,17 @@ class HttpResponse:
         Raises:
             OverLimit: the body is over the limit.
             NoMemory: there is no memory for the body.
-            LinkLost: the connection broke.
+            UnreadableCoding: the body is not what its `Content-Encoding` says.
+            LinkLost: the connection broke, or the body had no length and is not complete JSON.
         """
-        if (whole := self._response.take_whole()) is not None:
+        if (whole := self._body.take_whole()) is not None:
             # It came in one read and is handled at once: like a whole line over stdio it is not charged.
             if len(whole) > self._max_body:
                 raise self._over_limit()
             return whole
-        if not self._response.has_length:
-            await self.discard()
-            raise Broken("it did not say how long its response is, so a broken one could not be told from a whole one")
-        parts: list[bytes] = []
+        has_length = self._body.has_length
+        # Not a list: its pieces would stay in the heap for a while, beside the whole.
+        received = bytearray()
         size = 0
         no_memory = False
 
@@ -218,23 +184,26 @@ class HttpResponse:
 
         try:
             with trio.CancelScope() as reading, self._hold(drop) as held:
-                while chunk := await self._response.read():
+                while chunk := await self._body.read():
                     size += len(chunk)
                     try:
                         held.grow(len(chunk))
                     except OverBudget:
                         drop()
                     if size > self._max_body:
-                        reading.cancel()
-                    elif not no_memory:
-                        parts.append(chunk)
+                        break
+                    if not no_memory:
+                        received += chunk
         finally:
-            await self._response.aclose()
+            self._response.close()
         if no_memory:
             raise NoMemory
         if size > self._max_body:
             raise self._over_limit()
-        return b"".join(parts)
+        body = bytes(received)
+        if not has_length and not _is_whole(body):
+            raise Broken("it did not say how long its response is, and what came is not complete JSON")
+        return body
 
     def _over_limit(self) -> OverLimit:
         return OverLimit(f"it sent more than {self._max_body} bytes in one response (limits.message)")
@@ -247,10 +216,11 @@ class HttpResponse:
         Raises:
             OverLimit: an event is over the limit and cannot be assigned to a request.
             NoMemory: there is no memory for an event.
+            UnreadableCoding: the body is not what its `Content-Encoding` says.
             TooManyUselessMessages: too many comments, or events without data.
         """
         events.restart()
-        if (whole := self._response.take_whole()) is not None:
+        if (whole := self._body.take_whole()) is not None:
             self._pass_events(whole, events, take)
             return
         noise, counted = UselessMessages(trio.current_time()), events.useless_count
@@ -271,17 +241,13 @@ class HttpResponse:
                 self._hold(lambda: stop(NoMemory())) as held,
                 suppress(Broken),
             ):
-                while chunk := await self._response.read():
+                while chunk := await self._body.read():
                     turn.begin()
                     try:
                         for event in events.feed(chunk):
                             for is_enough in take(event) if event is not None else (False,):
                                 enough = is_enough or enough
-                                if not await turn.yield_if_over_shielded():
-                                    break  # cancelled: the next read raises inside the innermost generator
-                            else:
-                                continue
-                            break
+                                await turn.yield_if_over()
                         held.resize(events.pending)
                     except OverBudget:
                         stop(NoMemory())
@@ -296,7 +262,7 @@ class HttpResponse:
                         discarding = events.discarding
                         reading.deadline = inf if discarding is None else trio.current_time() + DISCARD_WINDOW
         finally:
-            await self._response.aclose()
+            self._response.close()
         if reading.cancelled_caught and problem is None:
             problem = OverLimit("it sent an event over the limit (limits.message) and did not end it in time")
         if problem is not None and not enough:
@@ -322,24 +288,59 @@ class HttpResponse:
                 while await self._response.read():
                     pass
         finally:
-            await self._response.aclose()
+            self._response.close()
 
-    async def aclose(self) -> None:
-        await self._response.aclose()
+    async def said(self) -> str:
+        """Read what the body says, for people (`readable_text`), and close the response. One that does not end in
+        SAID_TIMEOUT seconds counts as a longer one; an unreadable one says nothing. Never raises LinkLost."""
+        body, whole = b"", False
+        try:
+            if self.unreadable is None:
+                with trio.move_on_after(SAID_TIMEOUT), suppress(LinkLost):
+                    while len(body) <= MAX_SAID and (piece := await self._body.read()):
+                        body += piece
+                    whole = len(body) <= MAX_SAID
+        finally:
+            self._response.close()
+        return readable_text(body, whole=whole)
+
+    def close(self) -> None:
+        self._response.close()
+
+    @property
+    def challenge(self) -> Challenge | None:
+        """The Bearer challenge, if there is one."""
+        return bearer_challenge(self.header("www-authenticate") or "")
+
+    @property
+    def refuses_token(self) -> bool:
+        """Whether the token was refused instead of the request: with 401, or with 400 or 403 and a challenge that says
+        so, as from servers that check scopes first."""
+        if self.status not in (400, 403):
+            return self.status == 401
+        challenge = self.challenge
+        return challenge is not None and challenge.refuses_token
 
     def refusal(self) -> HttpRefused:
-        """The error for a status other than 2xx, in words for people. The body is not used: it may contain anything.
-        For 401 and 403, `Origin.refusal` knows more."""
+        """The error for a status other than 2xx, in words for people. What the body says is not among them: it may
+        contain anything, and only people are shown it (`Origin.explain`). For 401 and 403, `Origin.refusal` knows
+        more."""
         status = self.status
         if 300 <= status < 400:
             return HttpRefused(status, "the server redirects", "configure the URL that it redirects to")
         if status in (404, 405, 501):  # 501: the server has no POST at all (RFC 9110, "501 Not Implemented")
-            return HttpRefused(status, "the server does not serve MCP there", "correct the path in its url")
+            return HttpRefused(status, "the server does not serve MCP there", PATH_REMEDY)
+        if status == 407:
+            what = "a proxy on the way to the server wants credentials of its own"
+            return HttpRefused(status, what, "look at that proxy, or reach the server without it")
         if status == 421:
             what = "the server does not answer for the host name in its url"
             return HttpRefused(status, what, "correct the host there, or add the name at the server")
         if status == 429:
             return HttpRefused(status, "the server has too many requests", retry_after=self._retry_after())
+        if status in (502, 504) or 520 <= status <= 530:  # the latter are those of Cloudflare
+            what = "a gateway before the server got no valid response from it"
+            return HttpRefused(status, what, "look whether the server runs behind it")
         what = "the server failed" if status >= 500 else "the server refused the request"
         return HttpRefused(status, what, retry_after=self._retry_after() if status == 503 else None)
 
@@ -364,7 +365,7 @@ class Origin:
         self,
         url: Url,
         configured: Headers,
-        transport: Transport,
+        pool: Pool,
         turns: Turns,
         max_message: int | None,
         hold: HoldingFactory,
@@ -375,18 +376,20 @@ class Origin:
         self.max_message = max_message
         self._url = url
         self._configured = configured
-        self._transport = transport
+        self._pool = pool
         self._redirects: dict[tuple[str, Url | None], Url] = {}
+        self.has_served = False
+        """Whether the URL has answered as an MCP server does, so that its path is right."""
         self._may_want_tls = url.scheme == "http"
         """Whether the URL may have the wrong scheme: nothing at it has responded as an MCP server yet."""
 
     async def close_idle(self) -> None:
-        """See `Transport.close_idle`."""
-        await self._transport.close_idle()
+        """See `Pool.close_idle`."""
+        await self._pool.close_idle()
 
     def abort(self) -> None:
-        """See `Transport.abort`."""
-        self._transport.abort()
+        """See `Pool.abort`."""
+        self._pool.abort()
 
     def headers(self, ours: list[tuple[str, str]]) -> Headers:
         """The headers of one request: the configured ones, and `ours`."""
@@ -418,7 +421,7 @@ class Origin:
         other redirect is returned as the response.
 
         Args:
-            repeatable: see `Transport.request`.
+            repeatable: see `Pool.request`.
 
         Raises:
             Unreachable: no connection could be made.
@@ -429,7 +432,7 @@ class Origin:
         hops = 0
         while True:
             try:
-                response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
+                response = await self._pool.request(method, address, headers, body, repeatable=repeatable)
             except Broken as broken:
                 if self._may_want_tls:
                     broken.suspect_tls()
@@ -450,42 +453,84 @@ class Origin:
         answer.is_redirected = address is not asked
         return answer
 
-    def _opened(self, response: Response) -> HttpResponse:
+    def _opened(self, response: PooledResponse) -> HttpResponse:
         return HttpResponse(response, self.turns, self.max_message, self._hold)
 
     def refusal(self, answer: HttpResponse) -> HttpRefused:
         """The error for a response with a status other than 2xx, in words for people."""
         status = answer.status
-        if status not in (401, 403):
+        refuses_token = answer.refuses_token
+        if status != 403 and not refuses_token:
             refused = answer.refusal()
             if self._may_want_tls:
                 refused.remedy = TLS_REMEDY
             return refused
-        header = answer.header("www-authenticate") or ""
-        challenge = bearer_challenge(header)
-        login = self._login
-        if status == 403:
+        challenge, login = answer.challenge, self._login
+        if not refuses_token:
             if challenge is None or not challenge.lacks_scope:
-                return AuthNeeded(403, "the server refuses access", "set headers that may use it", challenge)
+                return AuthNeeded(403, "the server refuses access", HEADERS_REMEDY, challenge)
             if login is None:
                 what = "the token under headers lacks a scope"
-                return AuthNeeded(403, what, "set headers that may use it", challenge)
+                return AuthNeeded(403, what, HEADERS_REMEDY, challenge)
             login.note_missing(challenge.scopes)
             return AuthNeeded(403, "the login lacks a scope", login.remedy, challenge, needs_login=True)
         if _has(self._configured, b"authorization"):
             wants_oauth = challenge is not None and challenge.resource_metadata
             what = "the server refused the configured Authorization" + (" and wants OAuth" if wants_oauth else "")
-            return AuthNeeded(401, what, "correct it under headers", challenge)
+            return AuthNeeded(status, what, "correct it under headers", challenge)
         if login is not None and answer.is_redirected:
             what = "the server redirects to where it wants a login, and tokens go along no redirect"
-            return AuthNeeded(401, what, "configure the URL that it redirects to", challenge)
-        if login is None or (challenge is None and header):
-            return AuthNeeded(401, "the server wants credentials", "set them under headers", challenge)
+            return AuthNeeded(status, what, "configure the URL that it redirects to", challenge)
+        if login is None or (challenge is None and answer.header("www-authenticate")):
+            return AuthNeeded(status, "the server wants credentials", "set them under headers", challenge)
         what, remedy = "the server wants a login", login.remedy
         if challenge is None or not challenge.resource_metadata:
             # So does a server of 2025-03-26 that wants a login, and one that wants a token of its own.
             what, remedy = "the server wants credentials", f"{login.remedy}, or set them under headers"
-        return AuthNeeded(401, what, remedy, challenge, needs_login=True, lost_login=answer.lost_login)
+        return AuthNeeded(status, what, remedy, challenge, needs_login=True, lost_login=answer.lost_login)
+
+    def explain(self, answer: HttpResponse, refused: LinkLost, text: str) -> None:
+        """Keep what the body of a refusal says for people, and name the cause that the response shows, if it is not the
+        usual one of its status. The words are ours."""
+        refused.said, status = text, answer.status
+        if not isinstance(refused, HttpRefused):
+            return
+        if self.has_served:
+            refused.may_be_http_sse, refused.reached = False, ConnectStage.FURTHER
+        if 300 <= status < 400:
+            refused.said = _address_in(answer.location() or "") or text
+            self._explain_redirect(answer, refused)
+        elif status in (404, 405, 501) and self.has_served:
+            refused.restate("the server refused the request", "")
+        elif status in (403, 503) and (answer.header("cf-mitigated") or wants_browser(text)):
+            what = "a firewall before the server wants a browser"
+            refused.restate(what, LET_PASS)
+        elif status == 403 and names_host(text):
+            what = "the server does not answer for the host name in its url"
+            refused.restate(what, "correct the host there, or add the name at the server")
+        elif status == 403 and isinstance(refused, AuthNeeded) and not refused.needs_login and self._sends_token:
+            assert self._login is not None
+            refused.remedy = f"log in with an account that may use it: {self._login.remedy}"
+        elif status == 403 and text and isinstance(refused, AuthNeeded) and refused.remedy == HEADERS_REMEDY:
+            refused.remedy = f"see what it says, or {HEADERS_REMEDY}"
+        elif refused.remedy == TLS_REMEDY and text and not names_tls(text):
+            refused.remedy = ""
+
+    @property
+    def _sends_token(self) -> bool:
+        return self._login is not None and not self._login.is_absent
+
+    def _explain_redirect(self, answer: HttpResponse, refused: HttpRefused) -> None:
+        try:
+            target = self._url.join(answer.location() or "")
+        except ValueError:
+            refused.restate("the server redirects to no valid URL", "look at its configuration")
+            return
+        if (target.scheme, target.host) == ("https", self._url.host) and self._url.scheme == "http":
+            refused.restate("the server redirects to TLS", "begin its url with https://")
+        elif answer.status in _GET_REDIRECTS and wants_login(refused.said.replace("/", " ").replace("_", " ")):
+            what = "the server redirects to a login page"
+            refused.restate(what, LOGIN_PAGE_REMEDY)
 
     def _redirect_target(self, method: str, address: Url, answer: HttpResponse) -> Url | None:
         """The address that the response redirects to, or None if it is not followed."""
@@ -494,7 +539,20 @@ class Origin:
         return None if reference is None else self.locate(reference, address)
 
 
-_OriginArguments = tuple[Url, Headers, Transport, Turns, int | None, HoldingFactory]
+def _address_in(reference: str) -> str:
+    """A URL reference of a server for people, without its query, which may hold a token or a session."""
+    return reference.partition("?")[0].partition("#")[0]
+
+
+def _is_whole(body: bytes) -> bool:
+    """Whether a body is one JSON object or array, of which no part is one. None that is nested too deep to tell."""
+    try:
+        return _OBJECT_OR_ARRAY.match(body) is not None and is_json(body.removeprefix(BOM_UTF8))
+    except RecursionError:
+        return False
+
+
+_OriginArguments = tuple[Url, Headers, Pool, Turns, int | None, HoldingFactory]
 
 
 class LoginOrigin(Origin):
@@ -505,7 +563,7 @@ class LoginOrigin(Origin):
         self._login: Authorization = login
         self._token: Header | None = None
         self._joined: dict[int, tuple[Headers, Headers]] = {}
-        """Headers without and with the token, by the id of the former: the transport keeps what it makes of a list."""
+        """Headers without and with the token, by the id of the former: the pool keeps what it makes of a list."""
 
     def request(
         self,
@@ -516,7 +574,7 @@ class LoginOrigin(Origin):
         *,
         repeatable: bool = False,
     ) -> Coroutine[Any, Any, HttpResponse]:
-        """See `Origin.request`. A request that is refused with 401 was not executed: it is sent once more with another
+        """See `Origin.request`. A request whose token is refused was not executed: it is sent once more with another
         token, if there is one. A token does not go along a redirect, even within the origin: the path that the server
         names may be somebody else's.
 
@@ -535,14 +593,14 @@ class LoginOrigin(Origin):
         if token is None:
             # The connection is about to end with its login: what was sent now could be lost on the way.
             raise AuthNeeded(401, "the login is over", self._login.remedy, needs_login=True, lost_login=True)
-        address, send = at or self._url, partial(self._transport.request, repeatable=repeatable)
+        address, send = at or self._url, partial(self._pool.request, repeatable=repeatable)
         answer = self._opened(await send(method, address, self._join(headers, token), body))
-        if answer.status != 401:
+        if answer.status < 400 or not answer.refuses_token:
             return answer
         try:
             token = await self._login.renew(token)
         except BaseException:
-            await answer.aclose()
+            answer.close()
             raise
         if token is None:
             answer.lost_login = True
@@ -565,7 +623,7 @@ class HttpExchanges:
     is set. The exchanges that wait at a connection then break, and fail with that reason.
 
     Args:
-        abort: see `Transport.abort`.
+        abort: see `Pool.abort`.
     """
 
     def __init__(self, abort: Callable[[], None]) -> None:
@@ -601,7 +659,7 @@ class HttpExchanges:
 
     def connection_lost(self, lost: LinkLost, *, abort: bool = True) -> LinkLost:
         """End the link and its exchanges, unless it has already ended. Returns the reason for which it ended first.
-        Without `abort`, exchanges in progress go on; the caller aborts the transport."""
+        Without `abort`, exchanges in progress go on; the caller aborts the pool."""
         if self.lost is None:
             self.lost = lost
             self.closed.set()
@@ -614,7 +672,7 @@ class HttpExchanges:
 async def open_origin(
     url: str,
     headers: Mapping[str, str],
-    transport: Transport | None = None,
+    pool: Pool | None = None,
     *,
     turns: Turns | None = None,
     max_message: int | None = None,
@@ -626,7 +684,7 @@ async def open_origin(
 
     Args:
         headers: sent with every request. Headers that the protocol sets are left out.
-        transport: carries the requests, by default an HTTP/1.1 connection pool. Closed at the end.
+        pool: its connections, instead of new ones. Closed at the end.
         turns: shared by all links of one host.
         max_message: bytes of one message, in a body or an event, instead of MAX_BODY and MAX_EVENT.
         hold: charges memory for the bodies and events that are being read.
@@ -643,12 +701,12 @@ async def open_origin(
         raise LinkLost("its URL is invalid, or its headers are not ASCII") from None
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
     common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
-    used = transport or Pool(turns)
+    used = pool or Pool(turns)
     try:
         arguments = target, common, used, turns, max_message, hold
         yield Origin(*arguments) if authorization is None else LoginOrigin(authorization, *arguments)
     finally:
-        await used.aclose()
+        used.abort()
 
 
 def messages_of_event(event: Event | Malformed, batches: bool, about: Id | None) -> Iterator[ReceivedMessage]:

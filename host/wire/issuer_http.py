@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
 import trio
 
 from config import Zone, zone_of
@@ -21,11 +23,10 @@ from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form
 from host.url import Url
 from host.version import VERSION
-from host.wire.http_connection import STREAM_ERRORS, ByteChannel
-from host.wire.http_pool import Headers, Pool, open_channel
+from host.wire.http_errors import Unreachable, unreachable
+from host.wire.http_pool import Headers
 from host.wire.link import LinkLost
 from host.wire.proxies import InvalidProxy, proxy_for
-from host.wire.turns import Turns
 
 MAX_DOCUMENT = 64 * 1024
 TIMEOUT = 5.0
@@ -67,7 +68,7 @@ class IssuerHttp:
         return cls(await find_home(server), server.host)
 
     async def get(self, url: Url) -> bytes | None:
-        """A JSON document; None if there is none.
+        """A JSON document; None if there is none, as where a web application answers each path with its page.
 
         Raises:
             IssuerUnreachable: there was no answer, or one that may be another one later.
@@ -77,7 +78,7 @@ class IssuerHttp:
         answer = await self._request("GET", url, headers, None, TIMEOUT)
         if answer.status == 429 or answer.status >= 500:
             raise IssuerUnreachable(f"the issuer's server failed (HTTP {answer.status})")
-        return answer.body if answer.status == 200 else None
+        return answer.body if answer.status == 200 and _is_json(answer.body) else None
 
     async def post(self, url: str, form: Form) -> Answer:
         """Post a form, or another body, to an endpoint of an issuer.
@@ -91,42 +92,58 @@ class IssuerHttp:
         return answer
 
     async def _request(self, method: str, url: Url, headers: Headers, body: bytes | None, timeout: float) -> Answer:
+        from host.wire.single_request import send  # most hosts have no login, and importing httpx takes 45 ms
+
         check_url(url, self.home)
-        pool = Pool(Turns(), self._connect)
         try:
             with trio.fail_after(timeout):
-                response = await pool.request(method, url, headers, body)
-                data = bytearray()
-                while piece := await response.read():
-                    data += piece
-                    if len(data) > MAX_DOCUMENT:
-                        raise OAuthProblem(f"the issuer sent more than {MAX_DOCUMENT // 1024} KiB")
-                return Answer(response.status, bytes(data))
+                *others, last = await self._addresses(url)
+                answer = None
+                for address in others:
+                    with suppress(Unreachable):
+                        answer = await send(method, url, headers, body, limit=MAX_DOCUMENT, address=address)
+                        break
+                answer = answer or await send(method, url, headers, body, limit=MAX_DOCUMENT, address=last)
         except trio.TooSlowError:
             raise IssuerUnreachable(f"the issuer did not answer within {timeout:.0f} s") from None
         except LinkLost as problem:
             raise IssuerUnreachable(f"the issuer gave no answer: {problem}") from None
-        finally:
-            await pool.aclose()
+        data = answer.body
+        if len(data) > MAX_DOCUMENT and (method == "POST" or data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"<"):
+            raise OAuthProblem(f"the issuer sent more than {MAX_DOCUMENT // 1024} KiB")
+        # Only of JSON, a part can be told from the whole. A page that is no metadata may end as it likes.
+        if method == "POST" and not answer.has_length and not _is_json(data):
+            raise IssuerUnreachable("the issuer's answer had no length, and is not complete JSON")
+        return Answer(answer.status, data)
 
-    async def _connect(self, url: Url) -> ByteChannel:
+    async def _addresses(self, url: Url) -> list[str | None]:
+        """The permitted addresses to connect to, one after the other. None: the proxy looks the name up."""
         try:
             if proxy_for(url, os.environ) is not None:
-                return await open_channel(url)
+                return [None]
         except InvalidProxy:
-            return await open_channel(url)  # which says so
-        addresses = await _look_up(url)
+            return [None]  # `send` says so
+        try:
+            addresses = await _look_up(url)
+        except (OSError, UnicodeError) as problem:
+            raise unreachable(problem) from problem
         for address in addresses:
             zone = zone_of(address)
             check_zone(zone, self.home)
             if url.host == self._host and zone is not self.home:
                 raise OAuthProblem("the name of the server leads elsewhere now: nothing is sent there")
-        for address in addresses[:-1]:
-            try:
-                return await open_channel(url, address)
-            except STREAM_ERRORS:
-                continue
-        return await open_channel(url, addresses[-1])
+        return [*addresses]
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether it is JSON in UTF-8 (which `raw.is_json` takes for granted), also if it is nested too deep to be read."""
+    try:
+        msgspec.json.decode(body)
+    except ValueError:
+        return False
+    except RecursionError:
+        pass
+    return True
 
 
 async def find_home(server: Url) -> Zone:

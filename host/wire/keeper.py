@@ -1,12 +1,14 @@
 """The keeper: a helper process of the host below which every server process runs, so that none outlives the host.
 
-Run as a file (`python -I -S keeper.py FD NAME`). Imports only the standard library and has no secret of the host.
+Run as a file (`python -I -S keeper.py FD NAME SUBREAPER LINK`, with the process names of descent.py). Imports only the
+standard library and has no secret of the host.
 
     host ── keeper ─┬─ subreaper ── program ── its descendants
                     └─ subreaper ── program ── …
 
 *Keeper*: forks one subreaper for each byte that comes over its socket together with four descriptors (control, and the
-program's 0, 1, 2), and reaps subreapers. It kills any other child, because that is an orphan of a killed subreaper.
+program's 0, 1, 2), and reaps subreapers. It kills any other child, because that is an orphan of a killed subreaper. The
+byte says which one: ORDINARY for a server, LINK for a server that is Colonnade itself (see descent.py).
 *Subreaper*: reads one order from its control socket, starts that program, reaps its descendants, reports what happens,
 and kills the rest when the program itself ends. It is a child subreaper (prctl), so neither `setsid` nor a double fork
 escapes it. When it has no child left, it has no descendant left; it then reports that and ends.
@@ -14,10 +16,13 @@ Both end only at the end of their socket, which the kernel also closes for a hos
 stopped (SIGSTOP, which every server may send) sees no end of anything, so the kernel resumes each when its parent ends.
 
 On the control socket, to the subreaper: a length of four bytes (big endian) and an order in JSON with the members
-`argv`, `env` and `cwd`, whose characters stand for bytes (latin-1), independently of the locale; after it single bytes,
-TERM or KILL. End of file means that the host is gone: TERM, KILL_GRACE seconds, KILL.
+`argv`, `env` and `cwd`, whose characters stand for bytes (latin-1), independently of the locale, and `sandbox`, if the
+program is confined, a plan (host/sandbox/plan.py); after it single bytes, TERM or KILL. End of file means that the host
+is gone: TERM, KILL_GRACE seconds, KILL.
 From the subreaper: lines of JSON, `{"subreaper": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
-(negative for a signal), `{"gone": true}`.
+(negative for a signal), `{"gone": true}`. A confined program is preceded by `{"sandbox": {"means": words}}`, and the
+error of one that could not be confined by `{"sandbox": {"failed": step, "why": words}}`; its pid is that of a process
+that ends as it does (host/sandbox/confine.py).
 
 Without /proc or prctl (not Linux) a tree is only the program's process group.
 """
@@ -29,6 +34,7 @@ import errno
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -37,10 +43,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 if sys.platform == "linux":
     import ctypes
 
+ORDINARY, LINK = b"s", b"l"
 TERM, KILL = b"T", b"K"
 KILL_GRACE = 0.7
 """Seconds between TERM and KILL when the host is gone, so that all processes end within two seconds after the host."""
@@ -51,6 +59,9 @@ _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
 """Seconds between two rounds of killing, at first and in the end: some processes cannot be killed for a while."""
 _STOP_ROUNDS = 20
 """Rounds in which processes are stopped before all are killed; only what forks faster than it is found needs many."""
+_RLIMIT_LOCKS = 10
+"""A limit that no kernel since 2.4.25 applies."""
+_MARK = 2**62
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 1, 4, 15, 36, 37
 
 
@@ -74,10 +85,20 @@ def is_subreaper() -> bool:
 
 
 def _set_name(name: str) -> None:
-    """Set the process name, which subreapers inherit. No other process can change it, so `descent.py` recognises the
-    descendants of keepers by it."""
+    """Set the process name. No other process can change it, so `descent.py` recognises the descendants of keepers by
+    it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def _mark() -> None:
+    """Lower a hard limit of this process, which has no other effect. All descendants inherit it, wherever they go, and
+    only the superuser can raise it, so `descent.py` also recognises those that have killed the processes above."""
+    if sys.platform == "linux":
+        hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
+        lower = _MARK if hard == resource.RLIM_INFINITY else max(0, hard - 1)
+        with contextlib.suppress(OSError, ValueError):  # a kernel without this limit
+            resource.setrlimit(_RLIMIT_LOCKS, (lower, lower))
 
 
 def _hide_memory() -> None:
@@ -237,7 +258,7 @@ class _Subreaper:
         if os.getppid() == self._keeper:  # which may have been stopped since the host ended: nobody else resumes it
             _send_signals(self._keeper, signal.SIGCONT)
 
-    def _read_order(self) -> dict[str, object] | None:
+    def _read_order(self) -> dict[str, Any] | None:
         head = self._read(4)
         body = self._read(struct.unpack("!I", head)[0]) if head else b""
         return json.loads(body) if body else None
@@ -252,7 +273,7 @@ class _Subreaper:
             data += piece
         return data
 
-    def _start(self, order: dict[str, object], descriptors: list[int]) -> str | None:
+    def _start(self, order: dict[str, Any], descriptors: list[int]) -> str | None:
         argv, env, cwd = order["argv"], order["env"], order["cwd"]
         assert isinstance(argv, list)
         assert isinstance(env, dict)
@@ -261,6 +282,7 @@ class _Subreaper:
             os.chdir(cwd.encode("latin-1"))
         except (OSError, ValueError):
             return "bad cwd"
+        report = os.pipe() if "sandbox" in order else None
         try:
             program = subprocess.Popen(
                 [word.encode("latin-1") for word in argv],
@@ -269,7 +291,10 @@ class _Subreaper:
                 stdout=descriptors[1],
                 stderr=descriptors[2],
                 start_new_session=True,
+                preexec_fn=None if report is None else _confinement(order["sandbox"], report[1]),
             )
+        except subprocess.SubprocessError:
+            return "not confined"
         except FileNotFoundError:
             return "no interpreter" if _exists(argv[0].encode("latin-1"), env) else "not found"
         except PermissionError:
@@ -280,10 +305,18 @@ class _Subreaper:
             return str(error)
         finally:
             os.chdir("/")  # otherwise the subreaper would keep the directory busy
+            if report is not None:
+                self._report_confinement(*report)
         self._program = program.pid
         self._running = True
         program.returncode = 0  # all children are reaped by `_reap`; this object must not wait for its own
         return None
+
+    def _report_confinement(self, read: int, write: int) -> None:
+        os.close(write)
+        with open(read, "rb") as file:
+            if told := file.read():
+                self._report({"sandbox": json.loads(told)})
 
     def _watch(self) -> None:
         while True:
@@ -336,6 +369,14 @@ class _Subreaper:
             self._control.sendall(json.dumps(report).encode() + b"\n")
 
 
+def _confinement(plan: dict[str, Any], report: int) -> Callable[[], None]:
+    """The function that confines the child; it is imported by this subreaper alone."""
+    sys.path.append(os.path.dirname(__file__).removesuffix("/host/wire"))
+    from host.sandbox.confine import confine
+
+    return lambda: confine(plan, report)
+
+
 def _exists(program: bytes, env: dict[str, str]) -> bool:
     """Whether there is a file of this name, as it is looked up with this environment."""
     path = env.get("PATH", os.defpath).encode("latin-1")
@@ -347,8 +388,10 @@ def _exists(program: bytes, env: dict[str, str]) -> bool:
 
 
 class _Keeper:
-    def __init__(self, host: socket.socket) -> None:
+    def __init__(self, host: socket.socket, subreaper_name: str, link_name: str) -> None:
         self._host = host
+        self._subreaper_name = subreaper_name
+        self._link_name = link_name
         self._host_is_gone = False
         self._signals = _ChildSignals()
         self._subreapers: set[int] = set()
@@ -388,11 +431,11 @@ class _Keeper:
             for subreaper in self._subreapers:
                 _send_signals(subreaper, signal.SIGCONT)
         elif len(descriptors) == 4:
-            self._fork(descriptors)
+            self._fork(descriptors, is_link=data == LINK)
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _fork(self, descriptors: list[int]) -> None:
+    def _fork(self, descriptors: list[int], *, is_link: bool) -> None:
         keeper = os.getpid()
         try:
             pid = os.fork()
@@ -404,6 +447,9 @@ class _Keeper:
             return
         try:
             os.setsid()
+            _set_name(self._link_name if is_link else self._subreaper_name)
+            if not is_link:
+                _mark()
             become_subreaper()
             _resume_at_parents_end()
             self._host.close()
@@ -423,8 +469,8 @@ def _catch_signals() -> None:
         signal.signal(number, lambda *_: None)
 
 
-def main(descriptor: int, name: str) -> None:
-    """Run the keeper for the host at the other end of this descriptor."""
+def main(descriptor: int, name: str, subreaper_name: str, link_name: str) -> None:
+    """Run the keeper for the host at the other end of this descriptor, with these process names."""
     _set_name(name)
     _hide_memory()
     _catch_signals()
@@ -432,8 +478,8 @@ def main(descriptor: int, name: str) -> None:
     _resume_at_parents_end()
     gc.disable()
     gc.freeze()  # a collection would write to, and thereby copy, every page that is shared with the subreapers
-    _Keeper(socket.socket(fileno=descriptor)).run()
+    _Keeper(socket.socket(fileno=descriptor), subreaper_name, link_name).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:5])

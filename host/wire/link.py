@@ -8,7 +8,9 @@ other. A parcel to a server may have headers, which repeat parts of the message;
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,6 +19,9 @@ from host.errors import copy_of
 from host.jsonrpc.glance import LongMessage, read_unless_long
 from host.jsonrpc.messages import Id, Malformed, Message, Notification
 from host.protocol.versions import Revision
+
+MAX_SHOWN = 1024
+"""Bytes of a text that is no message, of which people are shown the beginning."""
 
 
 class Parcel(Struct, frozen=True, gc=False):
@@ -36,19 +41,34 @@ class ReceivedMessage(Struct, frozen=True, gc=False):
     message: Message | Malformed | LongMessage
     about: Id | None = None
     size: int = 0
-    """Bytes of its text if that is no message."""
+    text: bytes = b""
+    """The number of bytes, and the first MAX_SHOWN of them, of a text that is no message."""
 
 
 def received_in(text: bytes, batches: bool, about: Id | None = None) -> list[ReceivedMessage]:
-    """The messages in one line, body or event of a server; see `read_unless_long`."""
+    """The messages in one line, body or event of a server; see `read_unless_long`. A byte order mark before them, which
+    .NET writes, is left out (RFC 8259, 8.1)."""
+    text = text.removeprefix(BOM_UTF8)
     return [
-        ReceivedMessage(message, about, len(text) if isinstance(message, Malformed) else 0)
+        ReceivedMessage(message, about, len(text), text[:MAX_SHOWN])
+        if isinstance(message, Malformed)
+        else ReceivedMessage(message, about)
         for message in read_unless_long(text, batches)
     ]
 
 
 Deliver = Callable[[ReceivedMessage], None]
 """Handles a received message. Returns at once, so that a link's reader never waits for a handler."""
+
+
+class ConnectStage(IntEnum):
+    """How far an attempt to connect came. Of several, the one that came furthest is told."""
+
+    NOTHING = 0
+    """Nothing there is of MCP."""
+    REFUSED = 1
+    """Something refused the first request."""
+    FURTHER = 2
 
 
 class LinkLost(Exception):
@@ -65,6 +85,8 @@ class LinkLost(Exception):
     """The login of the connection is over, or another one by now: the connection ends."""
     may_be_http_sse = False
     """The peer refused as servers do that support only HTTP+SSE (2024-11-05)."""
+    reached = ConnectStage.FURTHER
+    """How far the attempt to connect came that ended like this."""
     answered = False
     """The peer responded, but not with a response to the request: perhaps it does not know the method."""
     too_large = False
@@ -73,6 +95,10 @@ class LinkLost(Exception):
     """Another attempt will fail in the same way until a person changes something."""
     remedy = ""
     """Words for the person who runs the host: something to do that the text does not say already."""
+    said = ""
+    """The peer's words about it, as they came: for people only (`sanitize.quoted`), never part of the text above."""
+    speaker = "the server"
+    """The one who said that."""
     misused = False
     """The peer sent too many useless messages: another connection would soon end in the same way."""
 

@@ -20,17 +20,12 @@ what is sent.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
 import random
 import socket
-import struct
-import sys
-import termios
 import time
-from collections.abc import Awaitable, Hashable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import formatdate
 from functools import partial
 from typing import Any
@@ -43,22 +38,20 @@ from .acceptor import (
     LINGER,
     MANY_CONNECTIONS,
     RESUME_SPREAD,
-    Acceptor,
     ListenerLimits,
 )
-from .asgi import CLAIM, FINDINGS, IMMEDIATE, PEER, ASGIApp, Event, Scope
+from .asgi import FINDINGS, IMMEDIATE, ASGIApp, Event, Scope, Wait
+from .certificate import Certificate
 from .chunked import BadChunk, ChunkedBody
-from .deadlines import Clock, Timed
-from .descent import examine_peer
+from .client_socket import ClientSocket, ListenerParts
+from .deadlines import CallScope
 from .head import MAX_HEAD, HeadRefusal
-from .portions import Portions
 from .request_head import INVALID, KnownHead, RequestHead, find_head, parse_head
 from .response import ResponseEncoder, response_head
+from .server_tls import OVERHEAD, ServerTls
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 _IDLE, _REQUEST = Phase.IDLE, Phase.REQUEST  # for speed; see RESOURCE in protocol/methods.py
-_CHUNK = 64 * 1024
-"""Bytes for which a client has `write_timeout`, so that a long answer may take as long as its client needs."""
 _READ_AHEAD = MAX_HEAD
 """Bytes of the next requests that a connection keeps while one is answered. They are not charged, and a thousand
 connections may have them."""
@@ -73,6 +66,7 @@ async def serve_http(
     app: ASGIApp,
     bound: socket.socket,
     *,
+    certificate: Certificate | None = None,
     stop: trio.Event | None = None,
     grace: float = GRACE,
     limits: ListenerLimits = DEFAULT_LIMITS,
@@ -83,22 +77,18 @@ async def serve_http(
     Each scope has the extension of `asgi.claim`, by which the app names the owner of its request, and those of
     `asgi.immediate` and `asgi.of_head`. On a Unix socket it also has that of `asgi.examine_sender`. If the app fails
     before it has sent anything, the response is 500.
+
+    Args:
+        certificate: serve TLS. Each new connection gets the certificate of then.
     """
-    server = _Server(app, limits)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.clock.run)
-        await server.acceptor.serve(bound, stop, grace, task_status)
-        nursery.cancel_scope.cancel()
+    await _Server(app, limits, certificate).acceptor.serve(bound, stop, grace, task_status)
 
 
-class _Server:
+class _Server(ListenerParts):
     """The parts that all connections of one listener share."""
 
-    def __init__(self, app: ASGIApp, limits: ListenerLimits) -> None:
-        self.acceptor = Acceptor(app, limits, partial(ClientConnection, self))
-        self.clock = Clock()
-        self.now = trio.lowlevel.current_clock().current_time  # as trio.current_time, which looks the clock up
-        self.portions = Portions()
+    def __init__(self, app: ASGIApp, limits: ListenerLimits, certificate: Certificate | None) -> None:
+        super().__init__(app, limits, partial(ClientConnection, self), certificate, "http/1.1")
         self._second = -1
         self._date = b""
 
@@ -115,63 +105,39 @@ class _Server:
         return self._date
 
 
-class ClientConnection(Timed):
+class ClientConnection(ClientSocket):
     """The connection of one client."""
 
-    __slots__ = (
-        "_busy",
-        "_client",
-        "_closed",
-        "_extensions",
-        "_fd",
-        "_here",
-        "_in_head",
-        "_known",
-        "_overfull",
-        "_request",
-        "_socket",
-        "_writing",
-        "buffer",
-        "server",
-    )
+    __slots__ = ("_busy", "_in_head", "_known", "_overfull", "_request", "buffer", "calls")
 
-    def __init__(self, server: _Server, accepted: socket.socket) -> None:
-        super().__init__(server.clock, trio.current_time() + server.acceptor.limits.head_timeout)
+    server: _Server
+
+    def __init__(self, server: _Server, accepted: socket.socket, tls: ServerTls | None) -> None:
+        super().__init__(server, accepted, tls)
         self.buffer = b""
         """Bytes that were received and belong to no head or body yet."""
-        self.server = server
-        self._socket = accepted
-        self._fd = accepted.fileno()
-        self._writing = trio.Lock()
+        self.calls = CallScope(stays=True)
+        """The scope of what is done in the task of the connection for its requests."""
         self._request: _Request | None = None
-        self._extensions: dict[str, object] = {}
         self._known: KnownHead | None = None
         self._overfull: trio.Event | None = None
         self._in_head = True
         self._busy = False
-        self._closed = False
 
     async def run(self) -> None:
-        """Serve the connection until it has ended."""
-        sock = self._socket
         try:
-            self._client, self._here = _address(sock, sock.getpeername()), _address(sock, sock.getsockname())
-            if sock.family != socket.AF_UNIX:  # events are short writes, which the kernel would else hold back
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:  # the connection was reset before it was accepted
-            return
-        self._extensions[CLAIM] = self._claim
-        if sock.family == socket.AF_UNIX:
-            self._extensions[PEER] = partial(examine_peer, sock)
-        try:
-            head = await self._next_head()
-            while head is not None and await self._answer(head):
-                head = await self._next_head()
+            received = await self.open()
+            if received is None:
+                return
+            self.buffer = received
+            while (head := await self._next_head()) is not None:
+                answering = self._answer(head)
+                del head  # see `go_on`
+                if not await answering:
+                    break
         finally:
-            self._extensions = {}  # it refers to this object: no cycle is left to the garbage collector
-
-    def _claim(self, owner: Hashable, *, reserved: bool) -> bool:
-        return self.server.acceptor.slots.claim(self, owner, self.server.now(), reserved=reserved)
+            self.calls.close()
+            self._extensions = {}
 
     # Heads
 
@@ -253,10 +219,16 @@ class ClientConnection(Timed):
         except BadChunk:
             await self._refuse(INVALID)
             return False
+        method, path = head.method, head.raw_path
         try:
             await acceptor.app(self._scope(head, request), request.receive, request.send)
+            if request.going_on is not None:
+                del head
+                self._known = None
+                going_on, request.going_on = request.going_on(), None
+                await going_on
         except Exception:  # noqa: BLE001 - one request's failure is not the connection's
-            _log.exception("the app failed on %s %r", head.method, head.raw_path)
+            _log.exception("the app failed on %s %r", method, path)
         finally:
             request.end()
             self._request = None
@@ -279,7 +251,7 @@ class ClientConnection(Timed):
             "asgi": {"version": "3.0", "spec_version": "2.1"},
             "http_version": head.http_version,
             "method": head.method,
-            "scheme": "http",
+            "scheme": self.scheme,
             "path": head.path,
             "raw_path": head.raw_path,
             "query_string": head.query,
@@ -325,10 +297,15 @@ class ClientConnection(Timed):
                     size = request.wanted
                 await trio.lowlevel.wait_readable(self._fd)
                 if request is not None and not request.is_whole:
-                    size = min(size, await self.server.portions.acquire(self._unread))
-                if request is not None and request.is_ended:  # meanwhile: the bytes belong to the next one
+                    size = min(size, await self.server.portions.acquire(self.unread))
+                if request is not None and request.leaves_unread:  # meanwhile
                     return b""
-                data = self._socket.recv(size)
+                if self._tls is None:
+                    data = self._socket.recv(size)
+                else:
+                    data = self._socket.recv(size + OVERHEAD)
+                    if data and not (data := self.decrypt(self._tls, data)) and not self._tls.has_ended:
+                        continue
             except BlockingIOError:
                 continue
             except trio.ClosedResourceError:  # also if the request has ended; see `wake_reader`
@@ -343,65 +320,9 @@ class ClientConnection(Timed):
         return b""
 
     def wake_reader(self) -> None:
-        """End the waiting of a task in `receive`."""
-        trio.lowlevel.notify_closing(self._fd)
+        super().wake_reader()
         if self._overfull is not None:
             self._overfull.set()
-
-    def _unread(self) -> int:
-        """Number of bytes that wait in the kernel."""
-        if self._closed:
-            return 0
-        return int.from_bytes(fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-    # Writing
-
-    async def write(self, data: bytes) -> None:
-        """Write all of the data, or break the connection. Nothing is written after an unfinished write, and nothing to
-        a connection that is closed."""
-        rest = self.begin_write(data)
-        if rest is not None:
-            await rest
-
-    def begin_write(self, data: bytes) -> Awaitable[None] | None:
-        """Write what can be written now: nearly always all of it. Otherwise await what is returned, as for `write`."""
-        if self._writing.locked():
-            return self._write_rest(data)
-        sent = self._write_now(data)
-        return None if sent == len(data) else self._write_rest(data[sent:])
-
-    async def _write_rest(self, data: bytes) -> None:
-        written = False
-        try:
-            async with self._writing:
-                view = memoryview(data)
-                for start in range(0, len(data), _CHUNK):
-                    with trio.fail_after(self.server.acceptor.limits.write_timeout):
-                        await self._write_all(view[start : start + _CHUNK])
-            written = True
-        except (trio.TooSlowError, trio.ClosedResourceError):
-            return
-        finally:
-            if not written:
-                self.abort()
-
-    async def _write_all(self, data: memoryview) -> None:
-        while data:
-            if self._closed:
-                return
-            await trio.lowlevel.wait_writable(self._fd)
-            data = data[self._write_now(data) :]
-
-    def _write_now(self, data: bytes | memoryview) -> int:
-        if self._closed:
-            return len(data)
-        try:
-            return self._socket.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            self.abort()
-            return len(data)
 
     # Making room
 
@@ -411,12 +332,13 @@ class ClientConnection(Timed):
             return False
         if self._busy:
             return self._request is None or self._request.awaits_body
-        return bool(self.buffer) or not self._unread()
+        return bool(self.buffer) or not self.unread()
 
     # Ending
 
     def time_out(self) -> None:
-        self.close()
+        if self._request is None or not self._request.end_silence():
+            self.close()
 
     def close_if_idle(self) -> None:
         if not self._busy:
@@ -429,7 +351,7 @@ class ClientConnection(Timed):
         Args:
             whole: all of the last request has come.
         """
-        if self._closed or (whole and not self.buffer and not self._unread()):
+        if self._closed or (whole and not self.buffer and not self.unread()):
             self.close()
             return
         if self._writing.locked():  # a task that the app left behind waits for the client to take its bytes
@@ -446,24 +368,6 @@ class ClientConnection(Timed):
                 pass
         self.close()
 
-    def abort(self) -> None:
-        """Close the connection and discard the data that waits in the kernel, which the client does not read."""
-        if not self._closed:
-            with suppress(OSError):  # the connection is broken already
-                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close()
-
-    def close(self) -> None:
-        """Close the socket. Tasks that read or write on it wake up; the kernel still delivers what was written."""
-        if not self._closed:
-            self._closed = True
-            self.wake_reader()
-            self._socket.close()
-
-
-def _address(sock: socket.socket, address: Any) -> tuple[str, int] | None:
-    return None if sock.family == socket.AF_UNIX else address[:2]
-
 
 class _Request:
     """One request as its app sees it. One task at a time may call `receive`. Implements `asgi.Immediate`."""
@@ -476,7 +380,11 @@ class _Request:
         "_has_left",
         "_left",
         "_reading",
+        "_rest",
+        "_silence",
+        "_wait",
         "_waits_for_continue",
+        "going_on",
         "is_ended",
         "is_refused",
         "is_whole",
@@ -491,6 +399,8 @@ class _Request:
         self.is_refused = False
         """Its body was malformed, or ended too early."""
         self.is_ended = False
+        self.going_on: Callable[[], Awaitable[None]] | None = None
+        """See `asgi.Immediate.go_on`."""
         self.keeps_alive = head.keeps_alive
         """Another request may follow on the connection."""
         self._connection = connection
@@ -501,6 +411,10 @@ class _Request:
         self._given = False  # the app has got the whole body
         self._has_left = False  # nothing more comes from the client
         self._reading = False
+        self._rest: Coroutine[Any, Any, None] | None = None
+        """Sends the rest of a part of the response."""
+        self._silence = math.inf  # seconds without a part of the response that end the present `wait_client`
+        self._wait: Wait | None = None  # the end of `wait_client`, if that is known before
         self._take_body()
 
     @property
@@ -513,11 +427,24 @@ class _Request:
         """Whether the body is not complete and its response has not begun."""
         return not self.is_whole and not self.response.is_begun
 
+    @property
+    def leaves_unread(self) -> bool:
+        """Whether what has come is left to the next request, or until a part is sent: OpenSSL may have to answer it,
+        which must not come into the middle of the part."""
+        return self.is_ended or self._rest is not None
+
     def end(self) -> None:
         """From now on, nothing is received or sent for this request. Tasks that the app left behind are told so."""
         self.is_ended = self._has_left = True
+        if self._rest is not None:  # it was not sent, or was cancelled
+            self._rest.close()
+            self._connection.abort()
         if self._reading:
             self._connection.wake_reader()
+
+    def take_scope(self) -> CallScope:
+        """See `asgi.Immediate`."""
+        return self._connection.calls.take()
 
     def take_body(self, limit: int) -> bytes | None:
         """See `asgi.Immediate`."""
@@ -593,10 +520,80 @@ class _Request:
         self.keeps_alive = not ends
         return self._connection.begin_write(data)
 
+    def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
+        """See `asgi.Immediate`."""
+        self.going_on = serve
+
+    def send_part(self, body: bytes) -> bool:
+        """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
+        if self.is_ended or self.is_refused:
+            return True
+        self._rest = self._connection.begin_write(self.response.add(body, more=True))
+        if self._rest is not None:
+            self.wake()
+        self._set_alarm()
+        return self._rest is None
+
+    async def wait_client(self, seconds: float) -> Wait:
+        """See `asgi.Immediate`."""
+        if self._rest is not None:
+            await self._send_rest()
+            return Wait.WOKEN
+        self._silence = seconds
+        self._set_alarm()
+        try:
+            while self._wait is None and not self._has_left:
+                await self._read()
+                self._drop_body()
+        finally:
+            self._silence = math.inf
+            self._set_alarm()
+            found, self._wait = self._wait, None
+        if found is None:
+            return Wait.LEFT
+        self._has_left = self.is_ended
+        return found
+
+    def _drop_body(self) -> None:
+        """Drop what came of a body that the app does not read: a client may send without end."""
+        if self.is_whole:
+            return
+        try:
+            self._take_body()
+        except BadChunk:
+            self._has_left, self._wait = True, None
+        self._content = b""
+
+    async def _send_rest(self) -> None:
+        assert self._rest is not None
+        await self._rest
+        self._rest = None
+
+    def _set_alarm(self) -> None:
+        self._connection.deadline = self._connection.server.now() + self._silence
+
+    def wake(self) -> None:
+        """See `asgi.Immediate`."""
+        self._end_wait(Wait.WOKEN)
+
+    def end_silence(self) -> bool:
+        """End the wait of an app that has sent nothing for as long as it said. False if none waits."""
+        if self._silence == math.inf:
+            return False
+        self._end_wait(Wait.SILENT)
+        return True
+
+    def _end_wait(self, wait: Wait) -> None:
+        self._wait = wait
+        if self._reading:
+            self._connection.wake_reader()
+
     async def send(self, event: Event) -> None:
         """ASGI's `send`. Nothing is sent after the end of the request or of its connection."""
         # The only place where an app that only sends is cancelled: no write has begun, so nothing breaks.
         await trio.lowlevel.checkpoint_if_cancelled()
+        if self._rest is not None:
+            await self._send_rest()
         kind, response, connection = event["type"], self.response, self._connection
         if self.is_ended or self.is_refused:
             await trio.lowlevel.checkpoint()

@@ -17,6 +17,9 @@ STALL_TIMEOUT = 10.0
 """Seconds in which the reader of a full pipe must read something."""
 
 
+_LINE_END = memoryview(b"\n")
+
+
 class PipeStalled(Exception):
     """The reader does not read, or has closed the pipe."""
 
@@ -49,16 +52,18 @@ class LineWriter:
         """
         if self._broken:
             raise PipeClosed("the pipe is closed")
-        data = line + b"\n"
+        size = len(line) + 1
         written = 0
         if not self._waiting:
-            written = self._write(data)
-            if written == len(data):
+            written = self._write(line, b"\n")
+            if written == size:
                 return
-        elif self._is_too_much(len(data)):
+        elif self._is_too_much(size):
             raise PipeStalled(f"more than {MAX_BACKLOG} bytes wait to be read")
-        self._waiting.append(memoryview(data)[written:])
-        self._size += len(data) - written
+        if written < len(line):
+            self._waiting.append(memoryview(line)[written:])
+        self._waiting.append(_LINE_END)
+        self._size += size - written
         self._wake.set()
 
     async def write_when_room(self, line: bytes) -> None:
@@ -99,9 +104,9 @@ class LineWriter:
             else:
                 self._waiting[0] = head[written:]
 
-    def _write(self, data: bytes | memoryview) -> int:
+    def _write(self, *parts: bytes | memoryview) -> int:
         try:
-            return os.write(self._fd, data)
+            return os.writev(self._fd, parts)
         except BlockingIOError:
             return 0
         except OSError as problem:

@@ -19,11 +19,12 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from host.wire import keeper as helper
-from host.wire.descent import KEEPER_NAME
+from host.wire.descent import KEEPER_NAME, LINK_NAME, SUBREAPER_NAME
 
 _PIPE_BYTES = 256 * 1024
 """Size of the buffer of a pipe. With Linux's 64 KiB, a response of 9 MB takes 140 passes of the event loop. Not 1 MiB:
@@ -61,6 +62,14 @@ class SpawnError(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class NotConfined(SpawnError):
+    """A program was not started, since it could not be confined as its sandbox says. `step`: what was refused."""
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(f"{step}: {why}")
+        self.step = step
 
 
 class _KeeperLost(SpawnError):
@@ -108,8 +117,10 @@ class Child:
         self._stdin: int | None = stdin
         os.set_blocking(stdin, False)
         self._control = trio.socket.from_stdlib_socket(control)
+        self.means = ""
+        """The means that confine the program, in words; empty if it is not confined."""
         self._subreaper = 0
-        self._problem: str | None = None
+        self._problem: SpawnError | None = None
         self._order_sent = False
         self._answered = trio.Event()
         self._ended = trio.Event()
@@ -155,7 +166,7 @@ class Child:
                 self._order_sent = True
             await self._answered.wait()
         if self._problem is not None:
-            raise SpawnError(self._problem)
+            raise self._problem
         if not self.pid and self._gone.is_set():
             raise (SpawnError if self._subreaper else _KeeperLost)("its keeper ended")
         if not self.pid:
@@ -187,8 +198,12 @@ class Child:
             case {"pid": int(pid)}:
                 self.pid = pid
                 self._answered.set()
+            case {"sandbox": {"means": str(means)}}:
+                self.means = means
+            case {"sandbox": {"failed": str(step), "why": str(why)}}:
+                self._problem = NotConfined(step, why)
             case {"error": str(reason)}:
-                self._problem = reason
+                self._problem = self._problem or SpawnError(reason)
                 self._answered.set()
             case {"exit": int(status)}:
                 if self.returncode is None:
@@ -237,15 +252,17 @@ class Child:
         await trio.aclose_forcefully(self.stderr)
 
 
-def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
+def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str, sandbox: Mapping[str, Any] | None) -> bytes:
     """The order for a subreaper, in the format that keeper.py describes."""
     if not argv:
         raise SpawnError("the command is empty")
-    order = {
+    order: dict[str, object] = {
         "argv": [_as_bytes(word) for word in argv],
         "env": {_as_bytes(name): _as_bytes(value) for name, value in env.items()},
         "cwd": _as_bytes(os.path.abspath(cwd)),
     }
+    if sandbox is not None:
+        order["sandbox"] = sandbox
     body = json.dumps(order).encode()
     return struct.pack("!I", len(body)) + body
 
@@ -260,9 +277,10 @@ class _KeeperProcess:
     def __init__(self) -> None:
         self.ended = trio.Event()
         self.socket, theirs = socket.socketpair()
+        names = KEEPER_NAME, SUBREAPER_NAME, LINK_NAME
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(helper.__file__)), str(theirs.fileno()), KEEPER_NAME],
+                [sys.executable, "-I", "-S", str(Path(helper.__file__)), str(theirs.fileno()), *names],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -333,7 +351,14 @@ class Keeper:
 
     @asynccontextmanager
     async def open_child(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, grace: float = 2.0
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        grace: float = 2.0,
+        is_link: bool = False,
+        sandbox: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Child]:
         """Run a program for the block; at the end, end it with all its descendants.
 
@@ -348,23 +373,25 @@ class Keeper:
             env: its whole environment (see `child_environment`).
             cwd: its working directory.
             grace: seconds to end after the end of input, and again after TERM.
+            is_link: whether the program is Colonnade itself, whose processes may be clients of other hosts.
+            sandbox: the plan by which it is confined (host/sandbox/plan.py); None: it runs as the user.
 
         Raises:
-            SpawnError: the program could not be started.
+            SpawnError: the program could not be started; NotConfined: not with all that the plan says.
         """
-        order = _encode(argv, env, cwd)
+        order = _encode(argv, env, cwd, sandbox)
         try:
-            child = await self._start(order)
+            child = await self._start(order, is_link=is_link)
         except _KeeperLost:  # the keeper was killed before it forked; the next attempt replaces it
-            child = await self._start(order)
+            child = await self._start(order, is_link=is_link)
         try:
             yield child
         finally:
             await self._end(child, grace)
 
-    async def _start(self, order: bytes) -> Child:
+    async def _start(self, order: bytes, *, is_link: bool) -> Child:
         async with self._starting:
-            child = await self._begin()
+            child = await self._begin(helper.LINK if is_link else helper.ORDINARY)
             try:
                 await child._send_order(order)
             except BaseException:
@@ -378,7 +405,7 @@ class Keeper:
             self._children.discard(child)
             await child._close()
 
-    async def _begin(self) -> Child:
+    async def _begin(self, sort: bytes) -> Child:
         """Have the keeper fork a subreaper. No checkpoint follows before the return, so that the caller always gets the
         child that it has to stop."""
         async with self._handover_lock:
@@ -386,7 +413,7 @@ class Keeper:
                 if self._closed:
                     raise SpawnError("the host is stopping")
                 try:
-                    return self._hand_over()
+                    return self._hand_over(sort)
                 except BlockingIOError:
                     with contextlib.suppress(trio.ClosedResourceError):  # it was killed; the next round replaces it
                         await trio.lowlevel.wait_writable(self._helper.socket)
@@ -395,7 +422,7 @@ class Keeper:
                 except OSError as error:
                     raise SpawnError(os.strerror(error.errno or 0)) from error
 
-    def _hand_over(self) -> Child:
+    def _hand_over(self, sort: bytes) -> Child:
         if not self._helper.alive():
             self._replace_helper()
         with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as passed_on:
@@ -412,7 +439,7 @@ class Keeper:
             control, far = socket.socketpair()
             on_failure.callback(control.close)
             passed_on.callback(far.close)
-            socket.send_fds(self._helper.socket, [b"s"], [far.fileno(), *theirs])
+            socket.send_fds(self._helper.socket, [sort], [far.fileno(), *theirs])
             self._helper.resume()  # in case a server has stopped it
             on_failure.pop_all()
         child = Child(control, *ours)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import unquote_to_bytes
@@ -42,12 +43,12 @@ def proxy_for(url: Url, environ: Mapping[str, str]) -> Url | None:
     return proxy
 
 
-def credentials_of(proxy: Url) -> tuple[bytes, bytes] | None:
-    """User and password in the URL of a proxy; None without them."""
+def authorization_of(proxy: Url) -> str | None:
+    """The `Proxy-Authorization` with user and password in the URL of a proxy; None without them."""
     if not proxy.userinfo:
         return None
     user, _, password = proxy.userinfo.partition(":")
-    return unquote_to_bytes(user), unquote_to_bytes(password)
+    return f"Basic {b64encode(unquote_to_bytes(user) + b':' + unquote_to_bytes(password)).decode()}"
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:

@@ -267,6 +267,6 @@ def format_comment(text: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    if any(char in text for char in "\n\r\0"):
+    if "\n" in text or "\r" in text or "\0" in text:
         raise ValueError("a field of an event must not contain a line end or NUL")
     return text.encode()

@@ -19,8 +19,8 @@ from host.jsonrpc.messages import Id, Malformed, Notification, write
 from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
 from host.url import Url
-from host.wire.http_errors import CONNECT_TIMEOUT, HttpRefused
-from host.wire.http_pool import Headers
+from host.wire.http_errors import CONNECT_TIMEOUT, PATH_REMEDY, HttpRefused
+from host.wire.http_pool import Headers, Pool
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
@@ -29,14 +29,19 @@ from host.wire.http_transport import (
     HttpExchanges,
     HttpResponse,
     Origin,
-    Transport,
     messages_of_event,
     open_origin,
 )
-from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
+from host.wire.link import ConnectStage, Deliver, LinkLost, Parcel, ReceivedMessage
+from host.wire.refusal_text import MAX_SAID
+from host.wire.session_check import speaks_of_session
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
 
+PUBLIC_PATH = "tell the server, or the proxy before it, the URL at which it is reached from here"
+ONE_INSTANCE = "have all requests of one client reach the same instance of it"
+MAX_NOT_FOUND = 2
+"""Messages in a row whose address is not there any more, after which the session is over."""
 ENDPOINT_TIMEOUT = 10.0
 """Seconds from the head of the stream to the event that names the endpoint."""
 
@@ -51,6 +56,10 @@ class SseLink:
         self._on_dropped = on_dropped
         self._exchanges = HttpExchanges(self._abort)
         self._endpoint: Url | None = None
+        self._endpoint_said = ""
+        self._may_be_misled = True
+        """No message has been accepted at the endpoint yet."""
+        self._not_found_count = 0
         self._endpoint_known = trio.Event()
         self._batches = False
         self._set_headers(None)
@@ -87,9 +96,17 @@ class SseLink:
         with self._exchanges:
             await self._endpoint_known.wait()
             answer = await self._origin.request("POST", self._post_headers, write(parcel.message), self._endpoint)
-            await answer.discard()
             if not answer.is_success:
-                raise self._origin.refusal(answer)
+                refusal = await self._refusal(answer)
+                if self._may_be_misled:
+                    self._explain_endpoint(refusal)
+                elif self._ends_session(refusal):
+                    ended = LinkLost(f"the server does not know the session any more (HTTP {refusal.status})")
+                    ended.ended_session = True
+                    self._exchanges.connection_lost(ended)
+                raise refusal
+            self._may_be_misled, self._not_found_count = False, 0
+            await answer.discard()
 
     def _abort(self) -> None:
         self._origin.abort()
@@ -127,16 +144,45 @@ class SseLink:
 
             await answer.read_events(events, take)
         if timeout.cancelled_caught:
-            raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_TIMEOUT:.0f} s")
+            silent = LinkLost(f"it named no endpoint for messages within {ENDPOINT_TIMEOUT:.0f} s")
+            silent.reached = ConnectStage.REFUSED  # so do servers of Streamable HTTP, whose stream has no such event
+            raise silent
 
     async def _open_stream(self) -> HttpResponse:
         answer = await self._origin.request("GET", self._origin.headers([("Accept", EVENT_STREAM)]))
         if answer.is_success and answer.media_type == EVENT_STREAM:
             return answer
-        await answer.discard()
         if answer.is_success:
-            raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
-        raise self._origin.refusal(answer)
+            await answer.discard()
+            absent = HttpRefused(answer.status, "the server has no event stream there", PATH_REMEDY)
+            absent.reached = ConnectStage.NOTHING
+            raise answer.unreadable or absent
+        raise await self._refusal(answer)
+
+    async def _refusal(self, answer: HttpResponse) -> HttpRefused:
+        refusal = self._origin.refusal(answer)
+        self._origin.explain(answer, refusal, await answer.said())
+        return refusal
+
+    def _ends_session(self, refusal: HttpRefused) -> bool:
+        """Whether the server has forgotten the session of the stream, which a proxy may hold open: it says so, or its
+        endpoint is not there any more. A single message that is not found may be about that message."""
+        self._not_found_count = self._not_found_count + 1 if refusal.status in (404, 410) else 0
+        says_so = refusal.status in (400, 404, 410) and speaks_of_session(refusal.said)
+        return says_so or self._not_found_count >= MAX_NOT_FOUND
+
+    def _explain_endpoint(self, refusal: HttpRefused) -> None:
+        """Say that the address of the first message is wrong, which the server chose and not our configuration. One
+        that speaks of a session may be right, and lead to another instance of the server."""
+        self._may_be_misled = False
+        if refusal.status not in (404, 405, 410, 421, 501):
+            return
+        if speaks_of_session(refusal.said):
+            refusal.restate("the server does not know the session that it has just opened", ONE_INSTANCE)
+        else:
+            refusal.restate("nothing takes messages at the address that its endpoint event names", PUBLIC_PATH)
+        address = self._endpoint_said
+        refusal.said = f"{address}: {refusal.said}" if refusal.said else address
 
     def _messages_in(self, event: Event | Malformed, events: EventParser) -> Iterator[ReceivedMessage]:
         """The messages of an event; none of another event than `message`, which is handled at once."""
@@ -153,15 +199,18 @@ class SseLink:
 
     def _set_endpoint(self, data: bytes) -> None:
         """Set the endpoint from its event, or end the link if the endpoint is not within the origin."""
+        # Without its query, which mostly holds the session.
+        self._endpoint_said = data[:MAX_SAID].decode(errors="replace").partition("?")[0]
         try:
             self._endpoint = self._origin.locate(data.decode())
         except UnicodeDecodeError:
             self._endpoint = None
         if self._endpoint is None:
-            self._exchanges.connection_lost(
-                LinkLost("its endpoint for messages is refused, because it is not within its own origin")
-            )
+            elsewhere = LinkLost("its endpoint for messages is refused, because it is not within its own origin")
+            elsewhere.said, elsewhere.remedy, elsewhere.lasting = self._endpoint_said, PUBLIC_PATH, True
+            self._exchanges.connection_lost(elsewhere)
         else:
+            self._origin.has_served = True
             self._endpoint_known.set()
 
 
@@ -171,7 +220,7 @@ async def open_sse(
     headers: Mapping[str, str],
     on_dropped: Callable[[str, str], None],
     *,
-    transport: Transport | None = None,
+    pool: Pool | None = None,
     turns: Turns | None = None,
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
@@ -181,13 +230,13 @@ async def open_sse(
     closed, which ends the session.
 
     Args:
-        headers, transport, turns, max_message, hold, authorization: see `open_origin`.
+        headers, pool, turns, max_message, hold, authorization: see `open_origin`.
         on_dropped: called for each event that is ignored, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
     async with open_origin(
-        url, headers, transport, turns=turns, max_message=max_message, hold=hold, authorization=authorization
+        url, headers, pool, turns=turns, max_message=max_message, hold=hold, authorization=authorization
     ) as origin:
         yield SseLink(origin, on_dropped)

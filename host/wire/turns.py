@@ -12,7 +12,6 @@ a reader yield earlier.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from time import perf_counter
 
@@ -39,16 +38,6 @@ class Turns:
         """Let every other task run once, and renew the budget."""
         renewals = self._renewals
         await trio.lowlevel.checkpoint()
-        self._renew(renewals)
-
-    async def next_pass_shielded(self) -> bool:
-        """Like `next_pass`, but never raises `trio.Cancelled`. False if the task has been cancelled."""
-        renewals = self._renewals
-        await trio.lowlevel.cancel_shielded_checkpoint()
-        self._renew(renewals)
-        return trio.current_effective_deadline() != -math.inf
-
-    def _renew(self, renewals: int) -> None:
         # Of several readers that yielded in the same pass, only the first one renews the budget.
         if self._renewals == renewals:
             self._renewals += 1
@@ -80,13 +69,3 @@ class Turn:
         if self._turns.spent >= PASS_BUDGET:
             await self._turns.next_pass()
             self._began = self._clock()
-
-    async def yield_if_over_shielded(self) -> bool:
-        """Like `yield_if_over`, for places where `trio.Cancelled` must not be raised. False if the task was cancelled
-        meanwhile."""
-        self.account()
-        if self._turns.spent < PASS_BUDGET:
-            return True
-        alive = await self._turns.next_pass_shielded()
-        self._began = self._clock()
-        return alive

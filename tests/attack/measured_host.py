@@ -95,7 +95,7 @@ def main() -> None:
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
     sys.argv[0] = "colonnade"
 
-    from host.cli import main as colonnade  # after `trio.run` has been replaced, for modules that take it by name
+    from host.__main__ import main as colonnade  # after `trio.run` has been replaced, for modules that take it by name
 
     colonnade()
 

@@ -33,6 +33,7 @@ def test_a_lax_reader_takes_each_spelling_for_the_name_and_an_exact_one_does_not
         assert json.loads(text)[name] == 1
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", [*REQUEST_FLOODS, *LARGE_MESSAGES])
 def test_a_flood_consists_of_whole_messages(kind: str) -> None:
     lines = useless(kind).splitlines()
@@ -152,6 +153,7 @@ def test_an_answer_that_is_not_the_calls_own_is_an_error(url: str) -> None:
     assert [error.split(":")[0] for error in phase.errors] == ["Wrong"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("which", ["members", "objects", "integers", "escapes"])
 def test_the_bodies_are_legal(which: str) -> None:
     """Within the limits of docs/operations.md: what they attack is the time that it takes to find that out."""

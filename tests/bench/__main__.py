@@ -5,7 +5,7 @@
     ... --write     writes also after a quick run
     ... --check     fails if a limit does not hold in the better quartile of the rounds either
     ... --against COMMIT  the lanes of this checkout beside those of another, in turns; fails if one became dearer
-    ... --only WORD only sections with this word in their title, without the cold starts; writes nothing
+    ... --only WORD only sections with this word in their title; writes nothing
 
 All samples are in build/bench/results.json. How it is measured: docs/performance.md.
 """
@@ -24,9 +24,19 @@ from contextlib import ExitStack
 from tests.bench.against import compare
 from tests.bench.build import BUILD, fixed_hash
 from tests.bench.cold_start import cold_starts
+from tests.bench.idle_memory import idle_memory
 from tests.bench.lanes import DECIDING, QUICK, SECTIONS
-from tests.bench.report import Report, table
+from tests.bench.memory_in_flight import memory_in_flight
+from tests.bench.relay_starts import relay_starts
+from tests.bench.report import Report, figures_table, table
 from tests.bench.rounds import Bench, SectionResults, run_section, start_all
+
+FIGURES = {
+    "Starts": cold_starts,
+    "Starts before known servers": relay_starts,
+    "Memory of idle streams": idle_memory,
+    "Memory of calls in flight": memory_in_flight,
+}
 
 
 def main() -> int:
@@ -54,9 +64,13 @@ def main() -> int:
         for section in sections:
             found.append(run_section(bench, section, tell))
             tell(table(found[-1]))
-    starts = [] if arguments.only else cold_starts(QUICK if arguments.quick else DECIDING)
-    report = Report(found, starts, fixed_hash(), (time.monotonic() - began) / 60)
+    rounds = QUICK if arguments.quick else DECIDING
+    chosen = [measure for title, measure in FIGURES.items() if not arguments.only or arguments.only in title]
+    figures = [figure for measure in chosen for figure in measure(rounds)]
+    report = Report(found, figures, fixed_hash(), (time.monotonic() - began) / 60)
     keep(found)
+    if figures:
+        tell(figures_table(figures))
     checks = report.checks()
     tell("\n".join(check.line for check in checks))
     tell(f"{sum(check.holds for check in checks)} of {len(checks)} hold, after {report.minutes:.1f} minutes")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.bench.build import BUILD, ROOT, NotInstalled, run
-from tests.bench.contenders import COLONNADES, CONDITIONED, TWO_SECRETS, of_checkout
+from tests.bench.contenders import COMPARED, of_checkout
 from tests.bench.figures import Check, spread
 from tests.bench.lanes import EXAMINED, Lane, Section
 from tests.bench.processes import Run
@@ -27,7 +27,7 @@ STARTS, ROUNDS = 5, 4
 """Starts of each pair of hosts, and the rounds of each start."""
 QUICK_STARTS, QUICK_ROUNDS, QUICK_SECONDS = 4, 3, 0.5
 """Those of a quick run, and the part of a lane's seconds for which each side is called in a round."""
-_SCRIPT = "import sys; from host.cli import main; sys.exit(main())\n"
+_SCRIPT = "import sys; from host.__main__ import main; sys.exit(main())\n"
 
 
 @dataclass
@@ -103,10 +103,9 @@ def lanes_of(sections: Sequence[Section], quick: bool) -> dict[str, Lane]:
     found: dict[str, Lane] = {}
     seen = set()
     for section in sections:
-        chosen = section if not quick or section.title == EXAMINED else section.quick()
-        for lane in chosen.lanes if chosen else ():
+        for lane in section.deciding if quick and section.title != EXAMINED else section.lanes:
             cell = (lane.contender, replace(lane.upstream, copy=0), lane.calls)
-            if lane.contender in (*COLONNADES, CONDITIONED, TWO_SECRETS) and cell not in seen:
+            if lane.contender in COMPARED and cell not in seen:
                 seen.add(cell)
                 found[f"{lane.name} ({section.title})"] = lane
     return found

@@ -10,24 +10,27 @@ from pathlib import Path
 
 from tests.bench.build import made
 from tests.bench.contenders import STDIO, Target, Upstream
-from tests.bench.figures import Start
+from tests.bench.figures import Figure
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
 from tests.bench.lanes import COLONNADE
-from tests.bench.processes import spent, stop
+from tests.bench.processes import processor_time, stop
 from tests.real.running import COLONNADE as PROGRAM
 
 PORT_OPEN, HELP = 250.0, 100.0
 """Milliseconds that they may take."""
 
 
-def cold_starts(count: int) -> list[Start]:
+UNIT = "ms of processor time"
+
+
+def cold_starts(count: int) -> list[Figure]:
     """So many starts of each. The state is there from one start before, as it is from the second day on."""
     with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as name:
         folder = Path(name)
         _port_open(folder)
         return [
-            Start("port open", PORT_OPEN, [_scaled(lambda: _port_open(folder)) for _ in range(count)]),
-            Start("--help", HELP, [_scaled(_help) for _ in range(count)]),
+            Figure("port open", UNIT, PORT_OPEN, [_scaled(lambda: _port_open(folder)) for _ in range(count)]),
+            Figure("--help", UNIT, HELP, [_scaled(_help) for _ in range(count)]),
         ]
 
 
@@ -50,7 +53,7 @@ def _port_open(folder: Path) -> float:
     assert process.stdout is not None
     with process.stdout:
         process.stdout.readline()  # it names the address, so the port is open
-        seconds = spent(process.pid, "").since_start()
+        seconds = processor_time(process.pid)  # at once, as it goes on importing; no server runs yet
         stop(process)
     return seconds
 

@@ -1,6 +1,6 @@
 """The proxies that are compared, as data: how each is started before servers of a kind.
 
-A new listener or client of Colonnade is one more line in `COLONNADES`.
+A new listener of Colonnade is one more line in `COLONNADES`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.build import FIXED, HERE, from_npm, from_pypi
+from tests.kit.certificates import write_certificate
 from tests.real.running import COLONNADE, free_port
 
 FASTMCP = "fastmcp==4.2.3"
@@ -32,6 +33,8 @@ class Upstream:
     servers: int = 1
     tools: int = 1
     copy: int = 0
+    changing: bool = False
+    """Whether it is the server of `changing.py`."""
 
     @property
     def arguments(self) -> list[str]:
@@ -72,12 +75,17 @@ class Contender:
     tool: str = "echo"
 
 
-def _colonnade(listen: Mapping[str, Any], server: Mapping[str, Any]) -> Callable[[Target, Path], Start]:
+def _colonnade(
+    listen: Mapping[str, Any], server: Mapping[str, Any], view: Mapping[str, Any] | None = None
+) -> Callable[[Target, Path], Start]:
+    """`view`: the view that all clients get; None for none."""
+
     def start(target: Target, folder: Path) -> Start:
         entry = {"command": target.where} if isinstance(target.where, list) else {"url": target.where}
         servers = {f"s{number}": {**entry, **server} for number in range(1, target.upstream.servers + 1)}
         file = folder / "colonnade.yaml"
-        file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0", **listen}, "servers": servers}))
+        views = {} if view is None else {"views": {"only": view}, "default_view": "only"}
+        file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0", **listen}, "servers": servers, **views}))
         return Start([COLONNADE, "serve", str(file)], environment={"COLONNADE_STATE": str(folder / "state")})
 
     return start
@@ -85,6 +93,10 @@ def _colonnade(listen: Mapping[str, Any], server: Mapping[str, Any]) -> Callable
 
 def _sketch(target: Target, folder: Path) -> Start:
     return Start([sys.executable, str(FIXED / "sketch.py"), target.upstream.transport, *target.words])
+
+
+def _audited_sketch(target: Target, folder: Path) -> Start:
+    return Start([sys.executable, str(HERE / "peers" / "audited_sketch.py"), str(folder / "audit"), *target.words])
 
 
 def _fastmcp(kind: str) -> Callable[[Target, Path], Start]:
@@ -136,12 +148,15 @@ def _two_secrets(target: Target, folder: Path) -> Start:
     return _colonnade({}, {"headers": {name.replace("_", "-"): value for name, value in given.items()}})(target, folder)
 
 
+def _over_tls(target: Target, folder: Path) -> Start:
+    cert, key = write_certificate(folder)
+    return _colonnade({"tls": {"cert": str(cert), "key": str(key)}}, {})(target, folder)
+
+
 SKETCH = Contender("bare sketch", _sketch)
-_HTTPX = Contender("Colonnade with client: httpx", _colonnade({}, {"client": "httpx"}), tool="s#__echo")
+AUDITED_SKETCH = Contender("bare sketch with two records of the audit", _audited_sketch)
 COLONNADES = [
     Contender("Colonnade", _colonnade(listen={}, server={}), tool="s#__echo"),
-    Contender("Colonnade with server: hypercorn", _colonnade({"server": "hypercorn"}, {}), tool="s#__echo"),
-    _HTTPX,
 ]
 """The first is the one that the limits hold for; all are measured."""
 _CHECKED = {"more": {"type": "string", "prefix": "y", "max_len": 1024 * 1024}, "size": {"range": [0, 1024]}}
@@ -151,13 +166,35 @@ CONDITIONED = Contender(
     tool="s#__echo",
 )
 """Its rule looks at the argument `more` (`Calls.argument`) and at a number."""
+_UNLIKE: Sequence[Callable[[int], Mapping[str, Any]]] = (
+    lambda number: {"text": f"name {number}"},
+    lambda number: {"text": {"prefix": f"call of {number}: "}},
+    lambda number: {"text": {"suffix": f" of {number}"}},
+    lambda number: {"text": {"glob": f"*secret-{number}/*"}},
+    lambda number: {"size": {"range": [1024 * number + 1024, 1024 * number + 2047]}},
+)
+RULED = Contender(
+    "Colonnade with 200 conditions",
+    _colonnade(
+        {},
+        {
+            "consent": {
+                "tools": {"deny": [{"name": "echo", "when": unlike(n)} for unlike in _UNLIKE for n in range(40)]}
+            }
+        },
+    ),
+    tool="s#__echo",
+)
+"""None of its rules holds for a call."""
 TWO_SECRETS = Contender("Colonnade with two secrets", _two_secrets, tool="s#__echo")
+_RULED = {"consent": {"tools": {"default": "allow"}}}
+OVER_TLS = Contender("Colonnade with TLS", _over_tls, tool="s#__echo")
+VIEWED = Contender("Colonnade with a view", _colonnade({}, {}, {"instructions": "All."}), tool="s#__echo")
+SEARCHED = Contender("Colonnade with a search", _colonnade({}, _RULED, {"search": "on"}), tool="s#__echo")
+"""Its rule lets calls through call_tool pass."""
+COMPARED = (*COLONNADES, CONDITIONED, RULED, TWO_SECRETS, OVER_TLS, VIEWED, SEARCHED)
+"""Contenders that another commit may have, too."""
 FASTMCP_DEFAULT = Contender(f"{FASTMCP.replace('==', ' ')}, default", _fastmcp("default"))
 FASTMCP_TUNED = Contender(f"{FASTMCP.replace('==', ' ')}, tuned", _fastmcp("tuned"))
 MCP_PROXY_DEFAULT = Contender(MCP_PROXY.replace("==", " "), _mcp_proxy)
 SUPERGATEWAY_STATEFUL = Contender(SUPERGATEWAY.replace("@", " "), _supergateway)
-
-
-def colonnades(transport: str) -> list[Contender]:
-    """Those that can have servers of this transport."""
-    return [each for each in COLONNADES if transport == HTTP or each is not _HTTPX]

@@ -50,12 +50,13 @@ def ratios(samples: Sequence[Sample], others: Sequence[Sample]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Start:
-    """The starts of a command: scaled milliseconds of processor time each, and how many they may be."""
+class Figure:
+    """A value that is measured several times and is no ratio of lanes. `most`: its limit; None if there is none."""
 
     name: str
-    most: float
-    milliseconds: Sequence[float]
+    unit: str
+    most: float | None
+    values: Sequence[float]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tests.bench.contenders import (
+    AUDITED_SKETCH,
     COLONNADES,
     CONDITIONED,
     FASTMCP_DEFAULT,
@@ -13,23 +14,33 @@ from tests.bench.contenders import (
     HANDSHAKE,
     HTTP,
     MCP_PROXY_DEFAULT,
+    OVER_TLS,
+    RULED,
+    SEARCHED,
     SKETCH,
     STATELESS,
     STDIO,
     SUPERGATEWAY_STATEFUL,
     TWO_SECRETS,
+    VIEWED,
     Contender,
     Upstream,
-    colonnades,
 )
 
 ERAS = (HANDSHAKE, STATELESS)
 NAMES = {HTTP: "HTTP", STDIO: "stdio"}
 DECIDING, OTHERS, FEW = 15, 5, 3
 """Rounds of the lanes that limits hold for, of the others, and of what is slow."""
-QUICK = 8
+QUICK = 6
 """Rounds of a quick run."""
 COLONNADE = COLONNADES[0]
+WITHOUT_SESSION = 1.24
+"""The most that a call of a stateless client may cost, in calls of one with a handshake."""
+NOTIFIED = 0.75
+"""The most that a notification on one of many streams may cost, in calls of the bare sketch."""
+RECORDED = 1.8
+"""The most that a call of the bare sketch may cost with two records of the audit, in its calls without."""
+KIB = 1024
 IDLE = 400
 """Streams of one kind that a host keeps open."""
 
@@ -45,6 +56,10 @@ class Calls:
     idle: int = 0
     argument: int = 0
     """Bytes of one more argument."""
+    notified: bool = False
+    """Whether the calls are notifications of `notified.py`."""
+    way: str = ""
+    """How `searching.py` calls; empty for another load generator."""
 
     def arguments(self, url: str, contender: Contender, upstream: Upstream) -> list[str]:
         return [
@@ -98,13 +113,17 @@ class Section:
     lanes: tuple[Lane, ...]
     limits: tuple[Limit, ...] = ()
 
+    @property
+    def deciding(self) -> tuple[Lane, ...]:
+        """The lanes that the limits need."""
+        needed = {lane for limit in self.limits for lane in (limit.lane, limit.base)}
+        return tuple(lane for lane in self.lanes if lane in needed)
+
     def quick(self) -> Section | None:
-        """The part of it that its limits need, in fewer rounds; None without limits."""
-        deciding = {lane for limit in self.limits for lane in (limit.lane, limit.base)}
-        lanes = tuple(lane for lane in self.lanes if lane in deciding)
-        shorter = {lane: replace(lane, rounds=QUICK) for lane in lanes}
+        """The deciding lanes in fewer and shorter rounds; None without limits."""
+        shorter = {lane: replace(lane, rounds=QUICK, seconds=lane.seconds / 2) for lane in self.deciding}
         limits = [Limit(shorter[limit.lane], shorter[limit.base], limit.most) for limit in self.limits]
-        return Section(self.title, tuple(shorter.values()), tuple(limits)) if lanes else None
+        return Section(self.title, tuple(shorter.values()), tuple(limits)) if limits else None
 
 
 def _one_server(transport: str, sketch: float, tuned: float, peers: dict[Contender, float]) -> Section:
@@ -119,11 +138,13 @@ def _one_server(transport: str, sketch: float, tuned: float, peers: dict[Contend
             f"{client} client and server" if client == server else f"{client} client, {server} server",
             DECIDING if contender == COLONNADE else OTHERS,
         )
-        for contender, client, server in product(colonnades(transport), ERAS, ERAS)
+        for contender, client, server in product(COLONNADES, ERAS, ERAS)
     }
     limits = [Limit(ours[COLONNADE, era, era], floor, sketch) for era in ERAS]
     for client, server in (ERAS, ERAS[::-1]):
         limits.append(Limit(ours[COLONNADE, client, server], ours[COLONNADE, client, client], 1.1))
+    for server in ERAS:
+        limits.append(Limit(ours[COLONNADE, STATELESS, server], ours[COLONNADE, HANDSHAKE, HANDSHAKE], WITHOUT_SESSION))
     lanes = [floor, *ours.values()]
     for peer, factor in ({FASTMCP_TUNED: tuned} | peers).items():
         lane = Lane(peer, Upstream(transport), rounds=DECIDING)
@@ -132,6 +153,10 @@ def _one_server(transport: str, sketch: float, tuned: float, peers: dict[Contend
     lanes.append(Lane(FASTMCP_DEFAULT, Upstream(transport), rounds=FEW, seconds=2.0))
     if transport == STDIO:
         lanes.append(Lane(SUPERGATEWAY_STATEFUL, Upstream(transport)))
+    else:
+        recorded = Lane(AUDITED_SKETCH, Upstream(transport), rounds=DECIDING)
+        lanes.append(recorded)
+        limits.append(Limit(recorded, floor, RECORDED))
     return Section(f"One server over {NAMES[transport]}, 16 connections", tuple(lanes), tuple(limits))
 
 
@@ -157,9 +182,17 @@ def _in_flight() -> Section:
     return Section("Calls in flight, HTTP", (one, many), (Limit(many, one, 1.2),))
 
 
-def _beside_sketch(title: str, transport: str, calls: Calls, tools: int = 1) -> Section:
-    lanes = [Lane(contender, Upstream(transport, tools=tools), calls) for contender in (SKETCH, *colonnades(transport))]
-    return Section(f"{title}, {NAMES[transport]}", tuple(lanes))
+def _beside_sketch(
+    title: str, transport: str, calls: Calls, tools: int = 1, most: float | None = None, seconds: float = 1.0
+) -> Section:
+    """`most`: the limit of a call through the first Colonnade; None if there is none."""
+    rounds = DECIDING if most else OTHERS
+    lanes = [
+        Lane(contender, Upstream(transport, tools=tools), calls, rounds=rounds, seconds=seconds)
+        for contender in (SKETCH, *COLONNADES)
+    ]
+    limits = (Limit(lanes[1], lanes[0], most),) if most else ()
+    return Section(f"{title}, {NAMES[transport]}", tuple(lanes), limits)
 
 
 def _idle() -> Section:
@@ -170,32 +203,78 @@ def _idle() -> Section:
     return Section("Idle clients, 16 connections that call, HTTP", tuple(lanes))
 
 
+def _notified() -> Section:
+    """A change of a list, of which each of many streams is notified."""
+    call = Lane(SKETCH, Upstream(HTTP), rounds=DECIDING)
+    lanes = [
+        Lane(
+            COLONNADE,
+            Upstream(STDIO, changing=True, copy=copy),
+            Calls(era, idle=IDLE, notified=True),
+            f"one of {IDLE} {era} streams",
+            DECIDING,
+        )
+        for copy, era in enumerate(ERAS)
+    ]
+    limits = tuple(Limit(lane, call, NOTIFIED) for lane in lanes)
+    return Section("Notifications to idle streams, HTTP", (call, *lanes), limits)
+
+
+def _arguments() -> Section:
+    """A long argument, which a condition looks at or none does."""
+    floor = Lane(SKETCH, Upstream(HTTP), Calls(argument=100 * KIB), rounds=DECIDING, seconds=0.7)
+    plain = replace(floor, contender=COLONNADE)
+    judged = replace(floor, contender=CONDITIONED, against=1.05)
+    limits = (Limit(plain, floor, 6.0), Limit(judged, plain, 1.5))
+    return Section("Arguments of 100 KiB, HTTP", (floor, plain, judged), limits)
+
+
 def _examined() -> Section:
-    """What is looked at more closely than a plain call."""
-    large, results = Calls(argument=100 * 1024), Calls(size=100 * 1024)
-    plain = Lane(COLONNADE, Upstream(HTTP), large, "an argument of 100 KiB")
-    lanes = [plain, replace(plain, contender=CONDITIONED, against=1.05)]
+    """Servers of which the host looks for secrets in all that they say."""
+    lanes: list[Lane] = []
     for transport in NAMES:
         secrets = Lane(TWO_SECRETS, Upstream(transport), note=f"{NAMES[transport]} server", against=1.05)
-        lanes += [secrets, replace(secrets, calls=results, note=f"results of 100 KiB, {secrets.note}")]
+        lanes += [secrets, replace(secrets, calls=Calls(size=100 * KIB), note=f"results of 100 KiB, {secrets.note}")]
     return Section(EXAMINED, tuple(lanes))
 
 
-EXAMINED = "Conditions and secrets, 16 connections"
+def _searched() -> Section:
+    """A view, TLS, 200 conditions, calls through call_tool, and searches among 1,000 tools."""
+    direct = Lane(COLONNADE, Upstream(HTTP), Calls(way="direct"), "no view", DECIDING)
+    viewed = replace(direct, contender=VIEWED, note="a call")
+    tls = replace(direct, contender=OVER_TLS, note="")
+    ruled = replace(direct, contender=RULED, note="")
+    own = Lane(SEARCHED, Upstream(HTTP), Calls(STATELESS, way="direct"), "stateless, the tool's own name", DECIDING)
+    through = replace(own, calls=Calls(STATELESS, way="call_tool"), note="stateless, call_tool")
+    many = Lane(SEARCHED, Upstream(HTTP, tools=1000), Calls(way="direct"), "1,000 tools, a call", DECIDING, 0.5)
+    search = replace(many, calls=Calls(way="search_tools"), note="1,000 tools, a search")
+    limits = (
+        *(Limit(viewed, direct, 1.03), Limit(tls, direct, 1.5), Limit(ruled, direct, 1.3)),
+        *(Limit(through, own, 1.15), Limit(search, many, 10.0)),
+    )
+    lanes = (direct, viewed, tls, ruled, own, through, many, search)
+    return Section("Views, TLS, rules and search, 16 connections, HTTP", lanes, limits)
+
+
+EXAMINED = "Secrets, 16 connections"
 SECTIONS = [
     _one_server(HTTP, sketch=7, tuned=10, peers={}),
     _one_server(STDIO, sketch=4.2, tuned=7, peers={MCP_PROXY_DEFAULT: 2.8}),
     _several_servers(HTTP, {10: 1.1, 50: 1.2}),
     _in_flight(),
     _several_servers(STDIO, {}),
-    *(
-        _beside_sketch(f"{count} connection{'s' if count > 1 else ''}", transport, Calls(connections=count))
-        for count, transport in product((1, 64), NAMES)
-    ),
-    *(_beside_sketch("Results of 100 KiB", transport, Calls(size=100 * 1024)) for transport in NAMES),
+    _beside_sketch("1 connection", HTTP, Calls(connections=1), most=4.0),
+    _beside_sketch("1 connection", STDIO, Calls(connections=1), most=3.2),
+    *(_beside_sketch("64 connections", transport, Calls(connections=64)) for transport in NAMES),
+    _beside_sketch("Results of 100 KiB", HTTP, Calls(size=100 * KIB), most=6.0, seconds=0.7),
+    _beside_sketch("Results of 100 KiB", STDIO, Calls(size=100 * KIB), most=5.0, seconds=0.7),
+    _arguments(),
+    _beside_sketch("Results of 1 MiB", HTTP, Calls(connections=4, size=1024 * KIB), most=4.15),
     # A message over stdio may have 8 MiB.
-    _beside_sketch("Results of 10 MiB", HTTP, Calls(connections=4, size=10 * 1024 * 1024)),
+    _beside_sketch("Results of 10 MiB", HTTP, Calls(connections=4, size=10 * 1024 * KIB)),
     *(_beside_sketch("tools/list of 500 tools", transport, Calls(listed=500), tools=500) for transport in NAMES),
     _idle(),
+    _notified(),
     _examined(),
+    _searched(),
 ]

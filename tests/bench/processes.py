@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.real.running import pids_below
 
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+\S*")
+ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+\S*")
 START = 60.0
 """Seconds in which a program must be ready."""
 STOP = 5.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.bench.build import ROOT, compiler
 from tests.bench.contenders import COLONNADES
-from tests.bench.figures import Check, Sample, Start, ratios, spread
+from tests.bench.figures import Check, Figure, Sample, ratios, spread
 from tests.bench.fixed.yardstick import REFERENCE
 from tests.bench.lanes import Lane
 from tests.bench.rounds import SectionResults
@@ -28,21 +28,18 @@ class Report:
     """All that a run found. `fixed` is the hash of the fixed sources."""
 
     sections: Sequence[SectionResults]
-    starts: Sequence[Start]
+    figures: Sequence[Figure]
     fixed: str
     minutes: float
 
     def checks(self) -> list[Check]:
         wrong = sum(sample.errors for sample in self._samples())
-        starts = [
-            Check(
-                f"{start.name}: at most {start.most:.0f} ms of processor time",
-                start.most,
-                spread(start.milliseconds),
-            )
-            for start in self.starts
+        figures = [
+            Check(f"{figure.name}: at most {figure.most:g} {figure.unit}", figure.most, spread(figure.values))
+            for figure in self.figures
+            if figure.most is not None
         ]
-        return [Check("wrong answers: none", 0, spread([wrong])), *self._limits(), *starts]
+        return [Check("wrong answers: none", 0, spread([wrong])), *self._limits(), *figures]
 
     def _limits(self) -> Iterator[Check]:
         for results in self.sections:
@@ -60,7 +57,7 @@ class Report:
             f"{beside.high:.1f}); microseconds are scaled to {REFERENCE * 1000:.0f} ms. Upstream and load "
             f"{'compiled' if compiler() else 'in Python'}. The fixed sources:\n`{self.fixed}`",
             *(table(results) for results in self.sections),
-            starts_table(self.starts),
+            figures_table(self.figures),
             "### Limits\n\n```text\n" + "\n".join(check.line for check in self.checks()) + "\n```",
         ]
         return "\n\n".join(parts)
@@ -129,14 +126,13 @@ def short(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.1f}"
 
 
-def starts_table(starts: Sequence[Start]) -> str:
-    lines = ["### Start", "", "| | ms of processor time | at most | starts |", "|---|---:|---:|---:|"]
-    for start in starts:
-        took = spread(start.milliseconds)
-        lines.append(
-            f"| {start.name} | {took.median:.0f} ({took.low:.0f} to {took.high:.0f}) | {start.most:.0f} "
-            f"| {len(start.milliseconds)} |"
-        )
+def figures_table(figures: Sequence[Figure]) -> str:
+    lines = ["### Starts and memory", "", "| | | | at most | samples |", "|---|---:|---|---:|---:|"]
+    for figure in figures:
+        took = spread(figure.values)
+        most = "" if figure.most is None else f"{figure.most:g}"
+        measured = f"{took.median:.3g} ({took.low:.3g} to {took.high:.3g})"
+        lines.append(f"| {figure.name} | {measured} | {figure.unit} | {most} | {len(figure.values)} |")
     return "\n".join(lines)
 
 

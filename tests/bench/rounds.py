@@ -23,6 +23,9 @@ SETTLE = 0.05
 WARM = 0.3
 """Seconds of calls before the first round, which open connections and fill caches."""
 LARGE_ARGUMENT = [sys.executable, str(HERE / "large_argument.py")]
+SEARCHING = [sys.executable, str(HERE / "searching.py")]
+NOTIFIED = [sys.executable, str(HERE / "notified.py")]
+CHANGING = [sys.executable, str(HERE / "changing.py")]
 
 
 @dataclass
@@ -65,8 +68,11 @@ class Bench:
             self._proxies[contender, upstream] = program
         return self._proxies[contender, upstream]
 
+    def _program(self, upstream: Upstream) -> list[str]:
+        return CHANGING if upstream.changing else self._upstream
+
     def _where(self, upstream: Upstream) -> str | list[str]:
-        command = [*self._upstream, *upstream.arguments]
+        command = [*self._program(upstream), *upstream.arguments]
         if upstream.transport == STDIO:
             return command
         if upstream not in self._servers:
@@ -78,6 +84,10 @@ class Bench:
         url = self.proxy(lane.contender, lane.upstream).url
         arguments = lane.calls.arguments(url, lane.contender, lane.upstream)
         program = [*LARGE_ARGUMENT, str(lane.calls.argument)] if lane.calls.argument else self._load
+        if lane.calls.notified:
+            program = NOTIFIED
+        if lane.calls.way:
+            program = [*SEARCHING, lane.calls.way]
         return stack.enter_context(loading([*program, *arguments]))
 
     def sample(self, lane: Lane, load: Load) -> Sample:
@@ -89,7 +99,8 @@ class Bench:
 
     def run(self, lane: Lane, load: Load, seconds: float) -> tuple[float, Run]:
         """The calls of a lane for so long, and the seconds of processor time that its proxy spent on them."""
-        root, upstream = self.proxy(lane.contender, lane.upstream).pid, shlex.join(self._upstream)
+        root = self.proxy(lane.contender, lane.upstream).pid
+        upstream = shlex.join(self._program(lane.upstream))
         before = spent(root, upstream)
         run = load.run(seconds)
         pause(SETTLE)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.bench.contenders import COLONNADES, FASTMCP_TUNED, HTTP, MCP_PROXY_DEFAULT, SKETCH, STDIO, colonnades
+from tests.bench.contenders import (
+    COLONNADES,
+    FASTMCP_TUNED,
+    HTTP,
+    MCP_PROXY_DEFAULT,
+    SEARCHED,
+    SKETCH,
+    STDIO,
+)
 from tests.bench.lanes import DECIDING, ERAS, QUICK, SECTIONS, Section
 from tests.bench.rounds import SETTLE
 
@@ -51,7 +59,7 @@ def test_every_colonnade_stands_before_every_kind_of_server() -> None:
     lanes = [lane for section in SECTIONS for lane in section.lanes if lane.calls.connections == 16]
     seen = {(lane.contender, lane.upstream.transport, lane.calls.era, lane.upstream.era) for lane in lanes}
     for transport in (HTTP, STDIO):
-        for contender in colonnades(transport):
+        for contender in COLONNADES:
             for client in ERAS:
                 for server in ERAS:
                     assert (contender, transport, client, server) in seen
@@ -59,7 +67,7 @@ def test_every_colonnade_stands_before_every_kind_of_server() -> None:
 
 def test_the_limits_are_held_against_the_sketch_and_the_peers() -> None:
     bases = {limit.base.contender for section in SECTIONS for limit in section.limits}
-    assert bases == {SKETCH, COLONNADES[0], FASTMCP_TUNED, MCP_PROXY_DEFAULT}
+    assert bases == {SKETCH, COLONNADES[0], FASTMCP_TUNED, MCP_PROXY_DEFAULT, SEARCHED}
     assert {lane.rounds for section in SECTIONS for limit in section.limits for lane in (limit.lane, limit.base)} == {
         DECIDING
     }

@@ -4,9 +4,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.bench.build import fixed_hash
-from tests.bench.figures import Sample, Spread, Start
+from tests.bench.figures import Figure, Sample, Spread
 from tests.bench.lanes import SECTIONS
-from tests.bench.report import BEGIN, END, PAGE, PLOT, Report, picture, table, with_block
+from tests.bench.report import BEGIN, END, PAGE, PLOT, Report, figures_table, picture, table, with_block
 from tests.bench.rounds import SectionResults
 
 SECTION = SECTIONS[0]
@@ -40,12 +40,23 @@ def test_wrong_answers_are_seen_and_fail() -> None:
     assert Report([results()], [], "hash", 1.0).checks()[0].holds
 
 
-def test_every_limit_is_checked_and_so_are_the_starts() -> None:
-    checks = Report([results()], [Start("--help", 100.0, [40.0, 120.0, 130.0])], "hash", 1.0).checks()
+def test_every_limit_is_checked_and_so_are_the_figures() -> None:
+    checks = Report([results()], [Figure("--help", "ms", 100.0, [40.0, 120.0, 130.0])], "hash", 1.0).checks()
     assert len(checks) == 1 + len(SECTION.limits) + 1
     first, *_, last = checks[1:]
     assert (first.measured, first.holds) == (Spread(2.0, 2.0, 2.0), True)
     assert (last.measured, last.holds) == (Spread(120.0, 80.0, 125.0), False)
+
+
+def test_a_figure_is_in_the_table_and_checked_if_it_has_a_limit() -> None:
+    figures = [Figure("relay", "times python", 4.0, [2.0, 4.5, 5.0]), Figure("own", "times python", None, [46.0])]
+    checks = Report([], figures, "hash", 1.0).checks()[1:]
+    assert [(check.sentence, check.holds) for check in checks] == [("relay: at most 4 times python", False)]
+    rows = figures_table(figures).splitlines()[-2:]
+    assert rows == [
+        "| relay | 4.5 (3.25 to 4.75) | times python | 4 | 3 |",
+        "| own | 46 (46 to 46) | times python |  | 1 |",
+    ]
 
 
 def test_the_plot_has_a_bar_for_each_proxy_that_was_measured() -> None:
@@ -60,7 +71,7 @@ def test_the_plot_has_a_bar_for_each_proxy_that_was_measured() -> None:
 def test_a_report_writes_page_and_plot(tmp_path: Path) -> None:
     page, plot = tmp_path / "page.md", tmp_path / "plot.svg"
     page.write_text(f"by hand\n{BEGIN}\n{END}\nalso\n")
-    Report([results()], [Start("--help", 100.0, [40.0])], "0123", 1.0).write(page, plot)
+    Report([results()], [Figure("--help", "ms", 100.0, [40.0])], "0123", 1.0).write(page, plot)
     assert page.read_text().startswith("by hand\n")
     assert page.read_text().endswith("also\n")
     assert "`0123`" in page.read_text()

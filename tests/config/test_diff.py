@@ -13,6 +13,7 @@ from config import Config, Difference, HttpServer, StdioServer, difference
 from config.diff import listen_in_effect
 from config.references import Secret
 from tests.config.kit import http, load_text
+from tests.kit.examples import examples
 
 PROGRAM = "command: [x], isolation: per-call"
 URL = "url: 'http://h/', isolation: per-call"
@@ -28,11 +29,11 @@ RESTARTS = {
     "command": (PROGRAM, "command: [y], isolation: per-call"),
     "args": (PROGRAM, "command: [x, y], isolation: per-call"),
     "env": (PROGRAM, f"{PROGRAM}, env: {{A: b}}"),
+    "sandbox": (PROGRAM, f"{PROGRAM}, sandbox: strict"),
     "cwd": (PROGRAM, f"{PROGRAM}, cwd: y"),
     "url": (URL, "url: 'http://h/x', isolation: per-call"),
     "headers": (URL, f"{URL}, headers: {{A: b}}"),
     "headers_helper": (URL, f"{URL}, headers_helper: [x]"),
-    "client": (URL, f"{URL}, client: httpx"),
     "oauth": (URL, f"{URL}, oauth: {{client_id: c}}"),
     "protocol": (URL, f"{URL}, protocol: legacy"),
     "eras": (URL, f"{URL}, eras: one"),
@@ -43,21 +44,25 @@ RESTARTS = {
     "idle_timeout": (PROGRAM, f"{PROGRAM}, idle_timeout: 2s"),
     "start_timeout": (PROGRAM, f"{PROGRAM}, start_timeout: 2s"),
     "timeout": (PROGRAM, f"{PROGRAM}, timeout: 2s"),
+    "timeout_total": (PROGRAM, f"{PROGRAM}, timeout_total: 5m"),
     "title": (PROGRAM, f"{PROGRAM}, title: t"),
+    "prefix": (PROGRAM, f"{PROGRAM}, prefix: p"),
     "disabled": (PROGRAM, f"{PROGRAM}, disabled: true"),
 }
 JUDGED = {
     "consent": (PROGRAM, f"{PROGRAM}, consent: {{tools: ask}}"),
     "limits": (PROGRAM, f"{PROGRAM}, limits: {{concurrent: 2}}"),
 }
+OVERRIDES = (PROGRAM, f"{PROGRAM}, overrides: {{t: {{title: T}}}}")
 BOTH = {"trust": (PROGRAM, f"{PROGRAM}, trust: trusted")}
 
 
 def test_every_field_of_a_server_is_tried_here() -> None:
     """A new one must be put into one of the tables."""
     fields = {each.name for spec in (StdioServer, HttpServer) for each in dataclasses.fields(spec) if each.compare}
-    # `declared` and `folder` follow from the others.
-    assert {*RESTARTS, *JUDGED, *BOTH, "id", "declared", "folder", "problem"} == fields
+    # The second half follows from the others, from the top of the file, and from the environment.
+    derived = {"id", "declared", "folder", "problem", "waits_for", "variables", "longest_name"}
+    assert {*RESTARTS, *JUDGED, *BOTH, *derived, "overrides"} == fields
 
 
 def test_headers_of_a_helper_are_no_change(tmp_path: Path) -> None:
@@ -77,6 +82,20 @@ def test_one_changed_key(tmp_path: Path, key: str) -> None:
         policy_changed=("a",) if key in JUDGED or key in BOTH else (),
     )
     assert difference(old, new) == difference(new, old) == made
+
+
+def test_overrides_hold_without_a_restart(tmp_path: Path) -> None:
+    old, new = (read(tmp_path, f"a: {keys}", "b: command: y") for keys in OVERRIDES)
+    assert difference(old, new) == difference(new, old) == Difference(applied=("a has other overrides",))
+
+
+@pytest.mark.parametrize(("before", "after"), [("1", "true"), ("1", "'1'"), ("0", "false"), ("[1]", "[true]")])
+def test_types_of_values_in_overrides_are_told_apart(tmp_path: Path, before: str, after: str) -> None:
+    old, new = (
+        read(tmp_path, f"a: command: x, overrides: {{t: {{arguments: {{n: {{value: {value}}}}}}}}}")
+        for value in (before, after)
+    )
+    assert difference(old, new).applied == ("a has other overrides",)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +148,19 @@ FIXED = [
     ),
     ("start_grace", "", "start_grace: 1s"),
     ("watch", "", "watch: off"),
+    ("capacity", "", "capacity: {sessions: 2000}"),
     ("console", "", "console: off"),
     ("console", "console: off", "console: {address: '127.0.0.1:0'}"),
 ]
 LIVE = [
+    ("daemon", "daemon: {idle: 1m}"),
+    ("daemon", "daemon: false"),
     ("ask", "ask: {timeout: 2s}"),
     ("ask", "ask: {answers: [terminal]}"),
+    ("ask", "ask: {notify: []}"),
     ("audit", "audit: {arguments: full}"),
     ("memory", "memory: 64MiB"),
+    ("views", "views: {few: {}}"),
 ]
 
 
@@ -145,7 +169,21 @@ def test_every_key_of_the_host_is_tried_here() -> None:
     fields = {field.name for field in dataclasses.fields(Config)}
     tried = {key for key, *_ in (*FIXED, *LIVE)}
     others = {"servers", "source", "digest", "files", "notices", "answers", "given_address", "written", "read_once"}
-    assert {*tried, *others} == fields
+    others |= {"in_background", "handed_over", "own_variables", "unapproved"}
+    of_views = {"callers", "default_view"}
+    assert {
+        *tried,
+        *others,
+        *of_views,
+        "defaults",
+        "names",
+    } == fields  # the last two are of the servers that they reach
+
+
+def test_another_limit_for_names_restarts_all_servers(tmp_path: Path) -> None:
+    old, new = (read(tmp_path, "a: command: x", "b: command: y", top=top) for top in ("", "names: {limit: 48}"))
+    assert difference(old, new) == Difference(restart=("a", "b"))
+    assert difference(old, read(tmp_path, "a: command: x", "b: command: y", top="names: {limit: 64}")) == Difference()
 
 
 ENVIRON = {"S": "0123456789abcdef", "T": "abcdef0123456789"}
@@ -208,11 +246,26 @@ def test_what_holds_at_once_for_all_servers_is_said(tmp_path: Path, key: str, af
     assert difference(old, new) == Difference(applied=(f"{key} has changed",))
 
 
+def test_who_is_offered_which_view_holds_at_once(tmp_path: Path) -> None:
+    tokens = "listen: {auth: {tokens: {a: 0123456789abcdef}}}\nviews: {few: {}}\n"
+    old, new = (read(tmp_path, "a: command: x", top=tokens + top) for top in ("", "default_view: few"))
+    assert difference(old, new) == Difference(applied=("default_view has changed",))
+    new = read(tmp_path, "a: command: x", top=f"{tokens}callers: {{a: {{token: a}}}}")
+    assert difference(old, new) == Difference(applied=("callers has changed",))
+
+
+def test_which_view_comes_first_is_a_change(tmp_path: Path) -> None:
+    old, new = (
+        read(tmp_path, "a: command: x", top=f"views: {views}") for views in ("{x: {}, y: {}}", "{y: {}, x: {}}")
+    )
+    assert difference(old, new) == Difference(applied=("views has changed",))
+
+
 IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1)
 
 
 @given(st.data(), IDS, IDS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_every_server_is_accounted_for(
     tmp_path: Path, data: st.DataObject, before: list[str], after: list[str]
 ) -> None:

@@ -30,6 +30,7 @@ servers: {}
     ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{a: " * 100_000, '{"a":' * 100_000, "- " * 100_000])
 def test_deep_nesting_is_a_problem_not_a_crash(tmp_path: Path, text: str) -> None:
     """Depth never becomes recursion."""

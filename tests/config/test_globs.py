@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from config.globs import Globs, normalize_case, rests
 from tests.kit.cost import assert_costs_less
+from tests.kit.examples import examples
 
 NAMES, URIS = False, True
 
@@ -41,13 +42,13 @@ def naive(pattern: str, text: str, *, uris: bool) -> bool:
     return rest(0, 0)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.text("ab/*?", min_size=1, max_size=9), st.text("ab/", max_size=12), st.booleans())
 def test_a_pattern_agrees_with_a_naive_matcher(pattern: str, text: str, uris: bool) -> None:
     assert matches(pattern, text, uris=uris) == naive(pattern, text, uris=uris)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.lists(st.text("ab/*?", min_size=1, max_size=6), max_size=4), st.text("ab/", max_size=9), st.booleans())
 def test_a_list_matches_what_one_of_its_patterns_matches(patterns: list[str], text: str, uris: bool) -> None:
     expected = any(naive(pattern, text, uris=uris) for pattern in patterns)
@@ -132,7 +133,7 @@ TEXTS = ["".join(letters) for length in range(8) for letters in product("ab/", r
 PATTERN = st.text("a/*?", max_size=4)  # no pattern names the `b` of the texts: so it stands for all other characters
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.lists(PATTERN, max_size=4), st.booleans())
 def test_matching_everything_agrees_with_trying_all_short_texts(patterns: list[str], uris: bool) -> None:
     globs = Globs(patterns, uris=uris)

@@ -122,6 +122,7 @@ def test_entries_of_a_map_by_their_offsets() -> None:
         members('{"a": 1, "a": 2}', 0)
 
 
+@pytest.mark.slow
 def test_megabytes_beside_the_servers_cost_little(tmp_path: Path) -> None:
     """A host keeps its history in the same file; a host's file is read as far as it means something here."""
     file = tmp_path / "settings.json"
@@ -133,6 +134,7 @@ def test_megabytes_beside_the_servers_cost_little(tmp_path: Path) -> None:
     assert_costs_less(lambda: read(file, lambda root: lambda path: path[0] == "mcpServers"), 0.5)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "text",
     [
@@ -181,3 +183,15 @@ def test_no_key_hides_behind_a_line_end_that_not_every_host_knows(tmp_path: Path
     ]
     assert json.loads(strict(f'{{"a": 1 // hi{end}\n}} // {end}')) == {"a": 1}
     assert is_blank(f"// hi{end} \n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": “x”}', '1:7: this is not JSON: a typographic quote stands here; write straight ones (")'),
+        (r'{"a": "C:\Users"}', r"1:10: this is not JSON: invalid \escape; in a text, a backslash is written twice"),
+    ],
+)
+def test_what_is_often_pasted(tmp_path: Path, text: str, said: str) -> None:
+    """Text of a word processor, and paths of Windows."""
+    assert lines(tmp_path, text, name="c.json")[0].startswith(said)

@@ -11,11 +11,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import config
-from config import Address, Config, ConfigError, Consent, KindConsent, Listen, Rule, UriConsent, UriRule, Verdict
+from config import (
+    Address,
+    Config,
+    ConfigError,
+    Consent,
+    KindConsent,
+    Listen,
+    PromptConsent,
+    Rule,
+    UriConsent,
+    UriRule,
+    Verdict,
+)
 from config.load import problems_of_server
 from config.references import Expander
 from tests.config.kit import http, lines, load_text, stdio
 from tests.kit.cost import assert_costs_less, least_cost
+from tests.kit.examples import examples
 
 WHOLE = """\
 listen: {address: "127.0.0.1:8808", path: /mcp, origins: [], hosts: []}
@@ -51,7 +64,7 @@ def test_whole_file(tmp_path: Path) -> None:
     assert gh.consent == Consent(
         KindConsent((Rule("get_*"),), (), (Rule("delete_*"),)),
         UriConsent(deny=(UriRule("file://**"),)),
-        KindConsent(default=Verdict.DENY),
+        PromptConsent(default=Verdict.DENY),
     )
     assert made == load_text(tmp_path, WHOLE, {"TOKEN": "t1"})
     assert made != load_text(tmp_path, WHOLE, {"TOKEN": "t2"})
@@ -126,7 +139,7 @@ WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_chara
 
 
 @given(st.lists(WORDS, min_size=1).filter(lambda words: words[0][:1] not in ("", "~")))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_a_quoted_command_line_gives_its_words_back(tmp_path: Path, words: list[str]) -> None:
     """A command is split as a shell would split it; `${` is written `$${`."""
     line = shlex.join(words).replace("${", "$${")
@@ -162,11 +175,50 @@ servers:
         '7:49: servers.gh.consent.tools.alow: unknown key; did you mean "allow"?',
         '7:60: servers.gh.consent.promts: unknown key; did you mean "prompts"?',
         '7:86: servers.gh.disabled: expected true or false, found "yes"; write true',
-        "8:11: servers.bare: expected a map, found text; known keys: command, url, title, timeout, start_timeout, "
-        "consent, trust, limits, protocol, eras, isolation, max_instances, idle_timeout, start, idle, disabled, args, "
-        "env, cwd, headers, headers_helper, client, oauth",
+        "8:11: servers.bare: expected a map, found text; known keys: command, url, consent, trust, limits, start, "
+        "sandbox, prefix, title, timeout, timeout_total, start_timeout, protocol, eras, isolation, max_instances, "
+        "idle_timeout, idle, disabled, overrides, args, env, cwd, headers, headers_helper, oauth",
         "9:3: servers.none: expected exactly one of command and url, found neither",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("names: {limit: 31}", '1:16: names.limit: expected a whole number from 32 to 128, found "31"'),
+        ("names: 48", "1:8: names: expected a map, found text; known keys: limit"),
+        ("names: {longest: 48}", "1:9: names.longest: unknown key; known keys: limit"),
+    ],
+)
+def test_wrong_limits_for_names(tmp_path: Path, text: str, expected: str) -> None:
+    assert lines(tmp_path, f"{text}\nservers: {{a: {{command: x}}}}") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        ("a: {command: x, prefix: b}, b: {command: y}", "a.prefix: this is the id of another server; give a another"),
+        ("a: {command: x, prefix: b}, b: {command: y, prefix: c}", "a.prefix: this is the id of another server"),
+        ("a: {command: x, prefix: p}, b: {url: 'http://h/', prefix: p}", "b.prefix: the server a has this prefix too"),
+        ("a: {command: x, prefix: P}", "a.prefix: a server id is at most 20 lower-case letters and digits"),
+        ("a: {command: x, prefix: a__b}", "a.prefix: a server id is at most 20"),
+        ("a: {command: x, prefix: ''}", "a.prefix: a server id is at most 20"),
+    ],
+)
+def test_a_prefix_is_that_of_one_server(tmp_path: Path, servers: str, expected: str) -> None:
+    [line] = lines(tmp_path, f"servers: {{{servers}}}")
+    assert f"servers.{expected}" in line
+
+
+def test_names_of_a_file(tmp_path: Path) -> None:
+    text = "servers: {a: {command: x, prefix: a}, b: {url: 'http://h/', prefix: p, disabled: true}, c: {command: x}}"
+    made = load_text(tmp_path, f"names: {{limit: 48}}\n{text}").servers
+    assert [(each.outward_prefix, each.longest_name) for each in made.values()] == [("a", 48), ("p", 48), ("c", 48)]
+    assert [each.longest_name for each in load_text(tmp_path, text).servers.values()] == [64, 64, 64]
+    [notice] = load_text(
+        tmp_path, "servers: {a: {command: x, prefix: p, consent: {tools: {deny: [p__t, a__t]}}}}"
+    ).notices
+    assert notice.endswith('"p__t" is not the server\'s own name; without p__ it would be')
 
 
 @pytest.mark.parametrize(
@@ -189,13 +241,20 @@ servers:
             "servers: {a: {command: x, headers: {}}}",
             "1:27: servers.a.headers: headers belongs to a server with a url; a program gets its secrets in env",
         ),
-        (
-            "servers: {a: {command: x, client: httpx}}",
-            "1:27: servers.a.client: client belongs to a server with a url; this one has a command",
-        ),
+        ("servers: {a: {url: 'http://h', client: httpx}}", "1:32: servers.a.client: former key; remove it: one client"),
+        ("servers: {client: {url: 'http://h', httpx: x}}", "1:37: servers.client.httpx: unknown key; known keys: "),
         ("servers: {a: {url: 'http://h', args: []}}", "1:32: servers.a.args: args belongs to a server with a command"),
         ("servers: {a: {command: [x], args: []}}", "1:24: servers.a.command: command is a list already"),
         ("servers: {a: {command: x, cwd: ~/data}}", "1:32: servers.a.cwd: a ~ is not expanded; write ${env:HOME}"),
+        *(
+            (f"servers: {{a: {{command: x, {key}: {value}}}}}", f"1:{column}: {where}: ${{client:...}} has one place")
+            for key, value, column, where in (
+                ("cwd", "'${client:folder}/x'", 32, "servers.a.cwd"),
+                ("cwd", "'${client:home}'", 32, "servers.a.cwd"),
+                ("args", "['${client:folder}']", 34, "servers.a.args[0]"),
+                ("title", "'${client:folder}'", 34, "servers.a.title"),
+            )
+        ),
         ("servers: {a: {command: [~/x]}}", "1:24: servers.a.command: a ~ is not expanded"),
         (
             "servers: {a: {command: x, env: {A: '${env:MISSING}'}}}",
@@ -450,3 +509,30 @@ def test_problems_of_one_server(tmp_path: Path) -> None:
     ]
     assert found("A b", command=["x"])[0].startswith("a server id is at most 20")
     assert found("a") == ["expected exactly one of command and url, found neither"]
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("type: http", "remove it: which transport a url speaks is found out, and a command speaks over stdio"),
+        ("transport: sse", "remove it: which transport a url speaks"),
+        ("transportType: streamable-http", "remove it: which transport a url speaks"),
+        ("enabled: false", 'write "disabled: true" to switch a server off'),
+        ("disabledTools: [a]", "write consent: {tools: {deny: [NAME]}}"),
+        ("tools: ['*']", "write consent: {tools: {allow: [NAME]}}"),
+        ("autoApprove: [a]", "write consent: {tools: {allow: [NAME], default: ask}}"),
+    ],
+)
+def test_a_key_of_hosts_leaves_the_file_ours(tmp_path: Path, key: str, said: str) -> None:
+    """All mistakes are told with their lines, also a variable that is not set, which some hosts take for empty text."""
+    name = key.partition(":")[0]
+    text = f"servers:\n  tracker:\n    {key}\n    url: https://h/mcp?k=${{env:UNSET}}\n  b: {{command: [x]}}\n"
+    found = lines(tmp_path, text)
+    assert len(found) == 2
+    assert found[0].startswith(f"3:5: servers.tracker.{name}: unknown key; {said}")
+    assert found[1].startswith("4:10: servers.tracker.url: the environment variable UNSET is not set")
+
+
+def test_another_name_of_the_url_is_the_only_mistake(tmp_path: Path) -> None:
+    found = lines(tmp_path, "servers:\n  a: {serverUrl: 'https://h/mcp'}\n")
+    assert found == ['2:7: servers.a.serverUrl: unknown key; did you mean "url"?']

@@ -3,6 +3,7 @@ without a file."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,26 +20,29 @@ from config import (
     ConsoleSpec,
     Elicitation,
     HttpServer,
-    HttpServerChoice,
     Isolation,
     KindConsent,
     Limits,
     Listen,
+    Notice,
     OAuth,
     OAuthGrant,
+    Pkce,
+    PromptConsent,
     Protocol,
     Rate,
     Rule,
     Secret,
     StdioServer,
     Tls,
+    ToolClaim,
     Trust,
     UriConsent,
     UriRule,
     Verdict,
     is_loopback,
 )
-from tests.config.kit import lines, load_text
+from tests.config.kit import lines, load_text, stdio
 
 LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
 STDIO = "servers: {{a: {{command: x, {}}}}}"
@@ -46,7 +50,9 @@ TOKEN = "0123456789abcdef"
 
 
 ALLOW, ASK, DENY = (KindConsent(default=verdict) for verdict in Verdict)
+ALLOW_PROMPTS, ASK_PROMPTS, DENY_PROMPTS = (PromptConsent(default=verdict) for verdict in Verdict)
 ALLOW_URIS, ASK_URIS, DENY_URIS = (UriConsent(default=verdict) for verdict in Verdict)
+READERS = KindConsent((Rule("*", claims=(ToolClaim.READ_ONLY,)),), default=Verdict.ASK)
 RULES = tuple(Rule(pattern) for pattern in ("a", "b*"))
 URI_RULES = tuple(UriRule(pattern) for pattern in ("a", "b*"))
 
@@ -54,13 +60,13 @@ URI_RULES = tuple(UriRule(pattern) for pattern in ("a", "b*"))
 @pytest.mark.parametrize(
     ("written", "made"),
     [
-        ("allow", Consent(ALLOW, ALLOW_URIS, ALLOW)),
-        ("ask", Consent(ASK, ASK_URIS, ASK)),
-        ("deny", Consent(DENY, DENY_URIS, DENY)),
+        ("allow", Consent(ALLOW, ALLOW_URIS, ALLOW_PROMPTS)),
+        ("ask", Consent(ASK, ASK_URIS, ASK_PROMPTS)),
+        ("deny", Consent(DENY, DENY_URIS, DENY_PROMPTS)),
         ("{}", Consent()),
         ("{tools: {}}", Consent()),
         ("{tools: deny}", Consent(tools=DENY)),
-        ("{tools: 'ask', prompts: {allow: []}}", Consent(tools=ASK, prompts=KindConsent(()))),
+        ("{tools: 'ask', prompts: {allow: []}}", Consent(tools=ASK, prompts=PromptConsent(()))),
         (
             "{resources: {allow: [a, 'b*'], ask: ['a/**'], deny: [c]}}",
             Consent(resources=UriConsent(URI_RULES, (UriRule("a/**"),), (UriRule("c"),))),
@@ -71,6 +77,23 @@ URI_RULES = tuple(UriRule(pattern) for pattern in ("a", "b*"))
         ("{tools: {default: deny}}", Consent(tools=DENY)),
         ("{tools: {deny: ['*']}}", Consent(tools=KindConsent(deny=(Rule("*"),)))),
         ("{tools: {deny: [no, 1.10]}}", Consent(tools=KindConsent(deny=(Rule("no"), Rule("1.10"))))),
+        (
+            "{tools: {ask: [{name: a, claims: [open-world, destructive]}, {name: a, claims: destructive}]}}",
+            Consent(
+                tools=KindConsent(
+                    ask=(
+                        Rule("a", claims=(ToolClaim.DESTRUCTIVE, ToolClaim.OPEN_WORLD)),
+                        Rule("a", claims=(ToolClaim.DESTRUCTIVE,)),
+                    )
+                )
+            ),
+        ),
+        ("read-only", Consent(READERS, ALLOW_URIS, ALLOW_PROMPTS)),
+        ("careful", Consent(ASK, ALLOW_URIS, ALLOW_PROMPTS)),
+        (
+            "closed",
+            Consent(DENY, DENY_URIS, DENY_PROMPTS, Verdict.DENY, Elicitation(Verdict.DENY, DENY_URIS), DENY_URIS),
+        ),
         ("{sampling: ask}", Consent(sampling=Verdict.ASK)),
         ("{elicitation: deny}", Consent(elicitation=Elicitation(form=Verdict.DENY, url=DENY_URIS))),
         ("{elicitation: {form: allow}}", Consent(elicitation=Elicitation(form=Verdict.ALLOW))),
@@ -96,7 +119,7 @@ def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
     [
         (
             "alow",
-            "consent: expected allow, ask, deny, or a map of tools, resources, prompts, sampling, elicitation and",
+            "consent: expected allow, ask, deny, read-only, careful, closed, or a map of tools, resources, prompts, sa",
         ),
         ("alow", 'found "alow"; did you mean allow?'),
         ("yes", 'found "yes"'),
@@ -116,7 +139,7 @@ def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
         ("{tools: {allow: ['']}}", "consent.tools.allow[0]: expected a pattern, found empty text"),
         ("{tools: {ask: [{name: ''}]}}", "consent.tools.ask[0].name: expected a pattern, found empty text"),
         ("{roots: {deny: ['']}}", "consent.roots.deny[0]: expected a pattern, found empty text"),
-        ("{tools: {allow: [[a]]}}", "consent.tools.allow[0]: expected a pattern, or a map of name and when, found a l"),
+        ("{tools: {allow: [[a]]}}", "consent.tools.allow[0]: expected a pattern, or a map of name, when and claims"),
         (
             "{resources: {allow: [[a]]}}",
             "consent.resources.allow[0]: expected a pattern, or a map of uri, found a list",
@@ -133,6 +156,23 @@ def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
             "consent.roots.ask[0].closed: a URI has no arguments, so closed has no meaning here",
         ),
         ("{elicitation: {url: {ask: [{uri: a, when: {b: c}}]}}}", "consent.elicitation.url.ask[0].when: a URI has"),
+        ("{tools: {allow: [{name: a, claims: readonly}]}}", "claims: expected read-only, destructive, closed-world"),
+        ("{tools: {allow: [{name: a, claims: readonly}]}}", 'found "readonly"; did you mean read-only?'),
+        (
+            "{tools: {allow: [{name: a, claims: []}]}}",
+            "claims: expected at least one claim, found an empty list; known",
+        ),
+        ("{tools: {allow: [{name: a, claims: [read-only, read-only]}]}}", "claims: a claim is in the list twice"),
+        ("{tools: {ask: [{name: a, claims: [read-only, destructive]}]}}", "no tool is both read-only and destructive"),
+        (
+            "{prompts: {deny: [{name: a, claims: destructive}]}}",
+            "consent.prompts.deny[0].claims: only tools claim something about themselves, so claims has no meaning",
+        ),
+        (
+            "{roots: {deny: [{uri: a, claims: destructive}]}}",
+            "consent.roots.deny[0].claims: only tools claim something",
+        ),
+        ("{tools: read-only}", 'consent.tools: expected allow, ask, deny, or a map of rules, found "read-only"'),
         ("{tools: }", "consent.tools: expected allow, ask, deny, or a map of rules, found nothing"),
     ],
 )
@@ -246,10 +286,26 @@ TOP = "servers: {{a: {{command: x}}}}\n{}"
         ("ask: {}", AskSpec((Channel.CONSOLE, Channel.TERMINAL), 50.0)),
         ("ask: {answers: [client], timeout: 1s}", AskSpec((Channel.CLIENT,), 1.0)),
         ("ask: {answers: [client, console], timeout: 1h}", AskSpec((Channel.CLIENT, Channel.CONSOLE), 3600.0)),
+        ("ask: {notify: []}", AskSpec(notify=())),
+        ("ask: {notify: [desktop, desktop]}", AskSpec(notify=(Notice(),))),
+        ("ask: {notify: [browser]}", AskSpec(notify=(Notice(opens_page=True),))),
+        ("ask: {notify: [desktop, browser]}", AskSpec(notify=(Notice(opens_page=True),))),
     ],
 )
 def test_ask(tmp_path: Path, written: str, made: AskSpec) -> None:
     assert load_text(tmp_path, TOP.format(written)).ask == made
+
+
+def test_who_is_told_may_be_a_program_or_a_webhook(tmp_path: Path) -> None:
+    ask = "ask: {notify: [{command: [./tell, 1]}, {webhook: 'https://h/hook?key=k', headers: {X-Key: k}}]}"
+    command, webhook = load_text(tmp_path, TOP.format(ask)).ask.notify
+    assert command.command is not None
+    assert webhook.webhook is not None
+    assert ([word.reveal() for word in command.command], command.folder) == (["./tell", "1"], tmp_path)
+    assert (webhook.webhook.reveal(), webhook.headers["X-Key"].reveal()) == ("https://h/hook?key=k", "k")
+    assert "key=k" not in repr(webhook)
+    assert not command.is_desktop
+    assert not webhook.is_desktop
 
 
 @pytest.mark.parametrize(
@@ -263,6 +319,31 @@ def test_ask(tmp_path: Path, written: str, made: AskSpec) -> None:
         ("{timeout: 61m}", "ask.timeout: expected a duration from 1s to 1h"),
         ("{answer: [client]}", 'ask.answer: unknown key; did you mean "answers"?'),
         ("console", "ask: expected a map, found text"),
+        ("{notify: desktop}", "ask.notify: expected a list such as [one, two], found text"),
+        (
+            "{notify: [phone]}",
+            "ask.notify[0]: expected desktop, browser, or a map with either command or webhook, found",
+        ),
+        (
+            "{notify: [{}]}",
+            "ask.notify[0]: expected desktop, browser, or a map with either command or webhook, found a map",
+        ),
+        (
+            "{notify: [{command: [a], webhook: 'https://h'}]}",
+            "ask.notify[0]: expected desktop, browser, or a map with either",
+        ),
+        (
+            "{notify: [{command: []}]}",
+            "ask.notify[0].command: expected a list of a program and its arguments, found an",
+        ),
+        ("{notify: [{command: tell}]}", "ask.notify[0].command: expected a list such as [one, two], found text"),
+        ("{notify: [{command: [a], headers: {A: b}}]}", "ask.notify[0].headers: headers are sent to a webhook"),
+        ("{notify: [{webhook: 'ftp://h'}]}", "ask.notify[0].webhook: expected a URL such as"),
+        (
+            "{notify: [{webhook: 'https://h', header: {}}]}",
+            'ask.notify[0].header: unknown key; did you mean "headers"?',
+        ),
+        ("{answers: [client], notify: [desktop]}", "ask.notify: whoever is told could not answer; add console or"),
     ],
 )
 def test_wrong_ask(tmp_path: Path, written: str, said: str) -> None:
@@ -417,6 +498,35 @@ def test_a_shared_server_has_no_instances_to_count_or_stop(tmp_path: Path, isola
     )
 
 
+def test_a_server_may_run_once_per_folder_of_a_client(tmp_path: Path) -> None:
+    """Only these words, as they are written, are no folder of this machine, and they are one launch."""
+    word = "'${client:folder}'"
+    written = [word, "'$${client:folder}'", "'${env:F}'", "'${env:G}'"]
+    first, escaped, filled, other = (
+        stdio(load_text(tmp_path, STDIO.format(f"cwd: {cwd}"), {"F": "${client:folder}", "G": "g"}), "a")
+        for cwd in written
+    )
+    assert (first.takes_client_folder, str(first.cwd)) == (True, "${client:folder}")
+    assert [each.takes_client_folder for each in (escaped, filled, other)] == [False] * 3
+    assert escaped.cwd == filled.cwd == tmp_path / "${client:folder}"
+    assert first.declared not in (escaped.declared, filled.declared)
+    assert filled.declared == other.declared
+    made = stdio(load_text(tmp_path, STDIO.format(f"max_instances: 4, idle_timeout: 1m, cwd: {word}")), "a")
+    assert (made.isolation, made.max_instances, made.idle_timeout) == ("shared", 4, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("isolation: per-call", "servers.a.isolation: an instance for each call cannot stay in a folder"),
+        ("eras: both", "servers.a.eras: eras: both would start the program twice in a folder of a client"),
+    ],
+)
+def test_one_process_per_folder_excludes_more_of_them(tmp_path: Path, key: str, text: str) -> None:
+    (found,) = lines(tmp_path, STDIO.format(f"cwd: '${{client:folder}}', {key}"))
+    assert text in found
+
+
 def test_a_misspelt_isolation_is_not_taken_for_none(tmp_path: Path) -> None:
     """A problem that only follows from a mistake is not reported beside it."""
     found = lines(tmp_path, STDIO.format("isolation: per-clint, max_instances: 4"))
@@ -534,13 +644,27 @@ def test_a_certificate_that_is_not_named_right(tmp_path: Path, tls: str, said: s
     assert said in found[0]
 
 
-def test_the_server_of_plain_http_can_be_chosen(tmp_path: Path) -> None:
-    made = [
-        load_text(tmp_path, LISTEN.format(said)).listen.server for said in ("", "server: built-in", "server: hypercorn")
-    ]
-    assert made == [HttpServerChoice.BUILT_IN, HttpServerChoice.BUILT_IN, HttpServerChoice.HYPERCORN]
-    (line,) = lines(tmp_path, LISTEN.format("server: hypercon"))
-    assert "hypercorn" in line
+def test_http2_has_an_address_of_its_own(tmp_path: Path) -> None:
+    listen = load_text(tmp_path, LISTEN.format("http2: localhost:9443")).listen
+    assert listen.addresses == (listen.address, Address("127.0.0.1", 9443))
+    assert listen.is_local
+    assert load_text(tmp_path, LISTEN.format("address: '127.0.0.1:0', http2: '127.0.0.1:0'")).listen.http2
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("http2: on", 'listen.http2: expected an address such as 127.0.0.1:8808, found "on"; give the port too'),
+        ("http2: '0.0.0.0:9443'", "listen.http2: an address beyond loopback is open to other machines"),
+        ("http2: '127.0.0.1:8808'", "listen.http2: HTTP/1.1 has this address; expected another port"),
+        ("server: hypercorn", "listen.server: former key; remove it: HTTP/1.1 has one server, and HTTP/2 an address"),
+        ("server: built-in", "listen.server: former key; remove it"),
+    ],
+)
+def test_an_address_of_http2_that_is_not_written_right(tmp_path: Path, written: str, said: str) -> None:
+    found = lines(tmp_path, LISTEN.format(written))
+    assert len(found) == 1
+    assert said in found[0]
 
 
 # Objects that are built without a file.
@@ -599,6 +723,39 @@ def test_the_client_of_a_login_is_read(tmp_path: Path) -> None:
     assert document.oauth == OAuth(client_metadata_url="https://me.example/c.json")
 
 
+def test_the_names_and_parameters_of_an_issuer_are_read(tmp_path: Path) -> None:
+    names = "issuers: ['https://slack.com', 'https://mcp.slack.com', 'https://slack.com']"
+    text = f"oauth: {{{names}, parameters: {{access_type: '${{env:A}}', prompt: '', audience: 'https://a b'}}}}"
+    made = load_text(tmp_path, OAUTH.format(text), {"A": "offline"}).servers["a"]
+    assert isinstance(made, HttpServer)
+    assert made.oauth is not None
+    assert made.oauth.issuers == ("https://slack.com", "https://mcp.slack.com")
+    assert made.oauth.parameters == {"access_type": "offline", "prompt": "", "audience": "https://a b"}
+    assert hash(made.oauth) == hash(OAuth(issuers=made.oauth.issuers))
+
+
+@pytest.mark.parametrize(
+    ("keys", "resource", "pkce", "warnings"),
+    [
+        ("client_id: c", "https://h/mcp", Pkce.ADVERTISED, []),
+        ("resource: none", "", Pkce.ADVERTISED, ["bound to no server"]),
+        ("resource: 'api://1'", "api://1", Pkce.ADVERTISED, ["those of oauth.resource, api://1"]),
+        ("pkce: assume", "https://h/mcp", Pkce.ASSUME, ["may ignore PKCE"]),
+        ("pkce: advertised", "https://h/mcp", Pkce.ADVERTISED, []),
+        ("resource: none, pkce: assume", "", Pkce.ASSUME, ["bound to no server", "may ignore PKCE"]),
+    ],
+)
+def test_what_an_issuer_refuses_or_does_not_say(
+    tmp_path: Path, keys: str, resource: str, pkce: Pkce, warnings: list[str]
+) -> None:
+    made = load_text(tmp_path, OAUTH.format(f"oauth: {{{keys}}}")).servers["a"]
+    assert isinstance(made, HttpServer)
+    assert made.oauth is not None
+    assert (made.oauth.indicator("https://h/mcp"), made.oauth.pkce) == (resource, pkce)
+    for text, warning in zip(warnings, made.oauth.warnings, strict=True):
+        assert text in warning
+
+
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
@@ -613,6 +770,22 @@ def test_the_client_of_a_login_is_read(tmp_path: Path) -> None:
         ("oauth: {redirect_port: 0}", "expected a whole number from 1 to 65535"),
         ("oauth: {redirect_port: 65536}", "expected a whole number from 1 to 65535"),
         ("oauth: {client: x}", "unknown key"),
+        ("oauth: {issuers: ['login.example']}", "the identifier of an issuer such as https://login.example, found"),
+        ("oauth: {issuers: ['http://login.example']}", "without a user, a query and a fragment"),
+        ("oauth: {issuers: ['https://u@login.example']}", "without a user, a query and a fragment"),
+        ("oauth: {issuers: ['https://login.example/?a=b']}", "without a user, a query and a fragment"),
+        *(
+            (f"oauth: {{parameters: {{{name}: x}}}}", f"Colonnade sets {name} itself")
+            for name in ("state", "redirect_uri", "Scope", "code_challenge", "response_mode", "request_uri", "resource")
+        ),
+        *(
+            (f"oauth: {{resource: {each}}}", "expected none, or the resource")
+            for each in ("x", "''", "'a:b#c'", "'a: b'")
+        ),
+        ("oauth: {pkce: none}", "expected advertised or assume"),
+        ("oauth: {parameters: {'a b': x}}", "a parameter's name is letters, digits and _ . -"),
+        ("oauth: {parameters: {'${env:A}': x}}", "a parameter's name is letters, digits and _ . -"),
+        ('oauth: {parameters: {a: "x\\ny"}}', "at most 200 printable ASCII characters"),
         ("oauth: {client_metadata_url: 'http://me.example/c.json'}", "a public https URL"),
         ("oauth: {client_metadata_url: 'https://me.example'}", "with a path"),
         ("oauth: {client_metadata_url: 'https://u@me.example/c'}", "without a user"),
@@ -640,3 +813,25 @@ def test_a_secret_of_a_login_is_text(tmp_path: Path) -> None:
 def test_a_program_has_no_login(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, STDIO.format("oauth: {client_id: c}"))
     assert "servers.a.oauth: oauth belongs to a server with a url" in line
+
+
+@pytest.mark.parametrize(
+    ("keys", "call", "total", "wait"),
+    [
+        ("", 60, 600, 60),
+        ("timeout: 10m", 600, 600, 600),
+        ("timeout: 30m", 1800, 1800, 600),
+        ("timeout_total: 2h", 60, 7200, 60),
+        ("timeout: 24h, timeout_total: 24h", 86400, 86400, 600),
+        ("timeout: 2m, timeout_total: 2m", 120, 120, 120),
+    ],
+)
+def test_the_times_of_a_call(tmp_path: Path, keys: str, call: float, total: float, wait: float) -> None:
+    made = stdio(load_text(tmp_path, STDIO.format(keys)), "a")
+    assert (made.timeout, made.longest_call, made.longest_wait) == (call, total, wait)
+
+
+@pytest.mark.parametrize("keys", ["timeout_total: 30s", "timeout: 30m, timeout_total: 29.9m"])
+def test_no_call_ends_before_its_timeout(tmp_path: Path, keys: str) -> None:
+    (found,) = lines(tmp_path, STDIO.format(keys))
+    assert re.search(r"timeout_total: a call may take (60|1800)s without progress \(timeout\); expected no less", found)

@@ -130,13 +130,9 @@ def as_desktop_file(root: Any) -> str:
     return json.dumps(root)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [pytest.param(each, marks=() if number % 3 == 0 else pytest.mark.slow) for number, each in enumerate(CHANGES)],
-)
-@pytest.mark.parametrize(
-    "written", [as_yaml, *(pytest.param(each, marks=pytest.mark.slow) for each in (as_json, as_desktop_file))]
-)
+@pytest.mark.few(2)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("written", [as_yaml, as_json, as_desktop_file])
 def test_no_planted_secret_is_in_an_error(tmp_path: Path, written: Callable[[Any], str], change: str) -> None:
     """Each place of the file is spoilt in turn."""
     (tmp_path / "key").write_text(FROM_FILE)
@@ -151,6 +147,7 @@ def test_no_planted_secret_is_in_an_error(tmp_path: Path, written: Callable[[Any
     assert refused > 10
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cut", ["'", '"', "{", "]", ": ", "&a ", "*a", "!!x ", "\t", "\0"])
 def test_no_planted_secret_is_in_an_error_of_syntax(tmp_path: Path, cut: str) -> None:
     """The file is spoilt between any two lines, and before each secret."""

@@ -100,3 +100,24 @@ def test_a_pipe_of_this_process_is_read(tmp_path: Path) -> None:
         assert read(Path(f"/dev/fd/{reading}")).root == {"servers": {"a": {"command": "x"}}}
     finally:
         os.close(reading)
+
+
+def test_an_archive_is_called_one(tmp_path: Path) -> None:
+    file = tmp_path / "server.mcpb"
+    file.write_bytes(b"PK\x03\x04\x14\x00\xff")
+    with pytest.raises(ConfigError, match=r"this is an archive, as Claude extensions \(.mcpb, .dxt\) are; unpack it"):
+        read(file)
+
+
+def test_a_list_of_servers_is_told_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text('[{"name": "a", "command": "x"}]')
+    with pytest.raises(ConfigError, match='found a list; a list of servers stands under "mcpServers"'):
+        read(file)
+
+
+def test_markdown_around_a_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text('```json\n{"mcpServers": {}}\n```\n')
+    with pytest.raises(ConfigError, match="1:1: this is a piece of Markdown; take out the lines with ```"):
+        read(file)

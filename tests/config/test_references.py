@@ -21,8 +21,10 @@ from config.references import (
     inputs_of,
     kept_secrets_of,
     rebase,
+    variables_in,
     variables_of,
     with_inputs,
+    with_references,
     without_references,
 )
 
@@ -31,6 +33,23 @@ ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINE
 
 def expander(folder: Path = Path("/")) -> Expander:
     return Expander(ENVIRON, folder)
+
+
+def test_a_variable_that_may_be_unset_stays_as_it_is_written() -> None:
+    """Until it is set; a default does not wait."""
+    lenient = Expander({"A": "a"}, Path("/"), may_be_unset=frozenset({"A", "NONE"}))
+    made = lenient.expand("<${env:A} ${env:NONE}>")
+    assert (made.text, made.shown, made.is_complete) == ("<a ${env:NONE}>", "<*** ***>", False)
+    made = lenient.expand("${env:A}${env:NONE:-n}")
+    assert (made.text, made.is_complete) == ("an", True)
+    with pytest.raises(CannotExpandError, match="OTHER is not set"):
+        lenient.expand("${env:NONE}${env:OTHER}")
+
+
+def test_variables_of_values() -> None:
+    values = {"a": ["${env:A} $${env:B}", "${env:C:-c}"], "b": {"${env:D}": "${env:E}"}, "c": 1}
+    assert variables_in(values) == {"A", "E"}
+    assert variables_in(values, with_default=True) == {"A", "C", "E"}
 
 
 @pytest.mark.parametrize(
@@ -194,5 +213,7 @@ def test_references_to_secrets_that_are_kept() -> None:
 
 
 def test_the_literal_text_and_the_references_of_a_value() -> None:
-    assert without_references("a$${x}${env:B}c${d") == ("a${x}\0c\0", {5: "${env:B}", 7: "${d"})
-    assert without_references("a") == ("a", {})
+    text, references = without_references("a$${x}${env:B}c${d")
+    assert (text, references) == ("a${x}\0000\0c\0001\0", ["${env:B}", "${d"])
+    assert with_references(text, ["1", "2"]) == "a$${x}1c2"
+    assert without_references("a\0007\0") == ("a\N{REPLACEMENT CHARACTER}7\N{REPLACEMENT CHARACTER}", [])

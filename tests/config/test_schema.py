@@ -18,6 +18,7 @@ from tests.config.kit import lines, load_text
 from tests.config.test_load import EVERYWHERE, EXAMPLES, WHOLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+PAGES = (DOCS, DOCS.with_name("views.md"))
 TOP = "servers: {{a: {{command: x}}}}\n{}"
 TOKEN = "0123456789abcdef"
 
@@ -28,12 +29,32 @@ def validator() -> jsonschema.Draft202012Validator:
 
 
 EVERY_RULE = """\
-ask: {answers: [console, terminal, client], timeout: 5m}
+ask:
+  answers: [console, terminal, client]
+  timeout: 5m
+  notify: [desktop, {command: [tell, 1]}, {webhook: "https://example.com/hook", headers: {X-Key: "${env:K:-k}"}}]
 console: {address: "127.0.0.1:0"}
 audit: {arguments: full}
+listen: {auth: {tokens: {t: 0123456789abcdef, "u": 123456789abcdef0}}}
+callers: {c: {token: t}, d: {token: u}}
+views:
+  v:
+    callers: [c, d]
+    servers: {a: all, b: {tools: [x, "y*"], resources: all, prompts: z}}
+    names: {style: plain, limit: 48}
+    instructions: "Two\\nlines"
+    overrides: {a: {t: {title: T}, p: {kind: prompt, arguments: {b: {default: text}}}}}
+    search: auto
+    search_above: 5
+    pinned: [x]
+  w: {callers: c, servers: all, search: on, pinned: x}
+  x: {servers: {}, search: off}
+default_view: w
 servers:
   a:
     command: x
+    overrides:
+      t: {name: u, description: D, arguments: {b: hidden, c: {value: {d: [1, null]}}, e: {default: 1, description: E}}}
     limits: {calls: 100/5min, concurrent: 8, result: 64KiB, sampling: 20/h, sampling_tokens: 100000/day}
     consent:
       tools:
@@ -52,7 +73,7 @@ servers:
               j: {absent: true}
               k: {prefix: "${env:S}"}
             closed: true
-        ask: [{name: "plain?"}]
+        ask: [{name: "plain?", callers: c}, {name: z, callers: [c, d]}]
         deny: ["plain??"]
         default: ask
       resources: {allow: ["a://**"], ask: [{uri: "b://**"}]}
@@ -67,7 +88,7 @@ servers:
 
 def documented() -> list[str]:
     """The YAML files that the documentation shows."""
-    return re.findall(r"```yaml\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+    return [text for page in PAGES for text in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
 
 
 def test_schema_is_a_schema() -> None:
@@ -92,7 +113,7 @@ def test_schema_describes_and_closes_everything() -> None:
     made = config.schema()
     forms = [made, *made["$defs"].values()]
     objects = [node for form in forms for node in (form, *form.get("anyOf", [])) if "properties" in node]
-    assert len(objects) == 18
+    assert len(objects) == 33
     for node in objects:
         assert node["additionalProperties"] is False
         for name, key in node["properties"].items():
@@ -105,7 +126,8 @@ def test_schema_takes_what_the_loader_takes(tmp_path: Path, text: str) -> None:
     """Example files, those of the documentation among them."""
     (tmp_path / "key").write_text("k")
     (tmp_path / "ci.token").write_text(f"{TOKEN}-ci\n")
-    environ = dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN"), "w") | {"LAPTOP_TOKEN": TOKEN}
+    environ = dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN", "PUSH_TOKEN"), "w")
+    environ |= {"LAPTOP_TOKEN": TOKEN, "CI_TOKEN": f"{TOKEN}-ci"}
     load_text(tmp_path, text, environ)
     assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
 
@@ -182,6 +204,9 @@ def test_known_keys(path: tuple[str | int, ...], some: set[str]) -> None:
         "servers: {a: {command: x}}\nask: {answers: []}",
         "servers: {a: {command: x}}\nask: {answers: [client, client]}",
         "servers: {a: {command: x}}\nask: {answers: [phone]}",
+        "servers: {a: {command: x}}\nask: {notify: [phone]}",
+        "servers: {a: {command: x}}\nask: {notify: [{command: []}]}",
+        "servers: {a: {command: x}}\nask: {notify: [{webhook: 'ftp://h'}]}",
         "servers: {a: {command: x}}\nask: {timeout: 50}",
         "servers: {a: {command: x}}\nconsole: maybe",
         "servers: {a: {command: x}}\nconsole: {address: here}",
@@ -202,14 +227,41 @@ def test_known_keys(path: tuple[str | int, ...], some: set[str]) -> None:
         "servers: {a: {command: x}}\nlisten: {auth: {tokens: {a b: 0123456789abcdef}}}",
         "servers: {a: {command: x}}\nlisten: {sse: 1}",
         "servers: {a: {command: x, trust: none}}",
-        "servers: {a: {command: x, protocol: 2026-07-28}}",
+        "servers: {a: {command: x, protocol: 2026-07-29}}",
         "servers: {a: {command: x, isolation: per_client}}",
         "servers: {a: {command: x, max_instances: 4}}",
         "servers: {a: {url: 'http://h/', isolation: shared, idle_timeout: 5m}}",
+        "servers: {a: {command: x, cwd: y, idle_timeout: 5m}}",
+        "servers: {a: {command: x, cwd: '${client:folder}', isolation: per-call}}",
+        "servers: {a: {command: x, cwd: '${client:folder}', eras: both}}",
         "servers: {a: {command: x, isolation: per-call, max_instances: 0}}",
         "servers: {a: {command: x, isolation: per-call, max_instances: 1001}}",
         "servers: {a: {command: x, isolation: per-call, max_instances: '4'}}",
         "servers: {a: {command: x}}\nother: 1",
+        "servers: {a: {command: x}}\nviews: {A: {}}",
+        "servers: {a: {command: x}}\nviews: {v: {callers: []}}",
+        "servers: {a: {command: x}}\nviews: {v: {servers: [a]}}",
+        "servers: {a: {command: x}}\nviews: {v: {servers: {a: {}}}}",
+        "servers: {a: {command: x}}\nviews: {v: {servers: {a: some}}}",
+        "servers: {a: {command: x}}\nviews: {v: {names: {style: bare}}}",
+        "servers: {a: {command: x}}\nviews: {v: {names: {limit: 3}}}",
+        "servers: {a: {command: x}}\nviews: {v: {search: maybe}}",
+        "servers: {a: {command: x}}\nviews: {v: {search_above: 5}}",
+        "servers: {a: {command: x}}\nviews: {v: {search: on, search_above: 5}}",
+        "servers: {a: {command: x}}\nviews: {v: {search: off, pinned: x}}",
+        "servers: {a: {command: x}}\nviews: {v: {pinned: x}}",
+        "servers: {a: {command: x}}\nviews: {v: {instructions: ''}}",
+        "servers: {a: {command: x}}\ncallers: {c: {}}",
+        "servers: {a: {command: x}}\ncallers: {c: {token: 'a b'}}",
+        "servers: {a: {command: x, consent: {tools: {ask: [{name: a, callers: []}]}}}}",
+        "servers: {a: {command: x, overrides: {t: {}}}}",
+        "servers: {a: {command: x, overrides: {t: {kind: resource, title: T}}}}",
+        "servers: {a: {command: x, overrides: {t: {name: a b}}}}",
+        "servers: {a: {command: x, overrides: {t: {arguments: {}}}}}",
+        "servers: {a: {command: x, overrides: {t: {arguments: {a: {}}}}}}",
+        "servers: {a: {command: x, overrides: {t: {arguments: {a: shown}}}}}",
+        "servers: {a: {command: x, overrides: {t: {arguments: {a: {value: 1, default: 2}}}}}}",
+        "servers: {a: {command: x, overrides: {t: {kind: tool}}}}",
     ],
 )
 def test_schema_refuses_what_the_loader_refuses(tmp_path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from config import Check, Isolation, Protocol, Rate, Trust
 from tests.config.kit import http, lines, load_text, stdio
+from tests.kit.examples import examples
 
 LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
 STDIO = "servers: {{a: {{command: x, {}}}}}"
@@ -18,7 +20,8 @@ HTTP = "servers: {{a: {{url: 'http://h/', {}}}}}"
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"), [("500ms", 0.5), ("60s", 60.0), ("1.5s", 1.5), ("10m", 600.0), ("0.1h", 360.0)]
+    ("written", "seconds"),
+    [("500ms", 0.5), ("60s", 60.0), ("1.5s", 1.5), ("10m", 600.0), ("0.1h", 360.0), ("30m", 1800.0), ("24h", 86400.0)],
 )
 def test_durations(tmp_path: Path, written: str, seconds: float) -> None:
     """A number and its unit."""
@@ -26,14 +29,20 @@ def test_durations(tmp_path: Path, written: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["60", "1.5", "s", "60 s", "60S", "-1s", "1e3s", "0s", "601s", "1h", "1d", "''", "[60s]", "~", "９s"]
+    "written", ["60", "1.5", "s", "60 s", "60S", "-1s", "1e3s", "0s", "24.1h", "2d", "''", "[60s]", "~", "９s"]
 )
-@pytest.mark.parametrize("key", ["timeout", "start_timeout"])
+@pytest.mark.parametrize("key", ["timeout", "start_timeout", "timeout_total"])
 def test_wrong_durations(tmp_path: Path, key: str, written: str) -> None:
     """Without a unit, below or above the limits, or no duration at all."""
     found = lines(tmp_path, STDIO.format(f"{key}: {written}"))
     assert len(found) == 1
     assert f"servers.a.{key}: expected a duration" in found[0]
+
+
+@pytest.mark.parametrize("written", ["601s", "11m", "1h"])
+def test_a_start_takes_ten_minutes_at_most(tmp_path: Path, written: str) -> None:
+    (found,) = lines(tmp_path, STDIO.format(f"start_timeout: {written}"))
+    assert found.endswith("servers.a.start_timeout: expected a duration above zero and at most 600s")
 
 
 @pytest.mark.parametrize(("written", "seconds"), [("1s", 1.0), ("1000ms", 1.0), ("5m", 300.0), ("24h", 86400.0)])
@@ -75,9 +84,7 @@ def test_wrong_counts(tmp_path: Path, written: str, said: str) -> None:
     assert f"servers.a.max_instances: expected a whole number from 1 to 1000, {said}" in found[0]
 
 
-@pytest.mark.parametrize("trust", list(Trust))
-@pytest.mark.parametrize("isolation", list(Isolation))
-@pytest.mark.parametrize("protocol", list(Protocol))
+@pytest.mark.parametrize(("trust", "isolation", "protocol"), [*zip(cycle(Trust), cycle(Isolation), Protocol)])
 def test_words(tmp_path: Path, trust: Trust, isolation: Isolation, protocol: Protocol) -> None:
     """Each is written as it is called, with or without quotes."""
     said = f"trust: {trust}, isolation: '{isolation}', protocol: {protocol}"
@@ -101,8 +108,12 @@ def test_words(tmp_path: Path, trust: Trust, isolation: Isolation, protocol: Pro
         ("trust: not-trusted", 'found "not-trusted"; did you mean untrusted?'),
         ("trust: true", 'expected trusted, standard or untrusted, found "true"; did you mean standard?'),
         ("protocol: Auto", 'found "Auto"; did you mean auto?'),
-        ("protocol: stateless", 'expected auto, legacy or modern, found "stateless"'),
-        ("protocol: 2025-11-25", 'expected auto, legacy or modern, found "2025-11-25"'),
+        (
+            "protocol: stateless",
+            "expected auto, legacy, modern, 2026-07-28, 2025-11-25, 2025-06-18, 2025-03-26 or 2024-11-05, "
+            'found "stateless"',
+        ),
+        ("protocol: 2025-11-26", 'found "2025-11-26"'),
         ("protocol: ", "found nothing"),
         ("protocol: '${env:HOW}'", 'found "${env:HOW}"'),
     ],
@@ -512,7 +523,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 
 
 @given(st.lists(VALUES, min_size=1))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_json_comes_back_as_it_was_written(tmp_path: Path, values: list[object]) -> None:
     """In a file in JSON every value has the type it is written with; 1 and 1.0, too, stay apart."""
     clean = json.loads(json.dumps(values).replace("$", "S").replace("\\u0000", "0"))
@@ -621,3 +632,38 @@ def test_memory_has_bounds(tmp_path: Path, written: str, size: int | None) -> No
         assert load_text(tmp_path, text).memory == size
     else:
         assert "expected a size from 32MiB to 65536MiB" in lines(tmp_path, text)[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("capacity: {sessions: 15}", 'capacity.sessions: expected a whole number from 16 to 100000, found "15"'),
+        ("capacity: {streams: 15}", 'capacity.streams: expected a whole number from 16 to 80000, found "15"'),
+        ("capacity: {streams: 80001}", 'capacity.streams: expected a whole number from 16 to 80000, found "80001"'),
+        (
+            "capacity: {streams: 900}",
+            "capacity.streams: 900 streams leave too few of 1000 connections for messages; expected at most 800, "
+            "or set capacity.connections to 1125 or more",
+        ),
+        (
+            "capacity: {sessions: 20000, connections: 20000}",
+            "capacity: so many idle clients need 394MiB, which is more than half of memory; set memory to 787MiB or "
+            "more, or expect fewer",
+        ),
+    ],
+)
+def test_a_capacity_that_cannot_be_had_is_refused(tmp_path: Path, written: str, problem: str) -> None:
+    (line,) = lines(tmp_path, f"{written}\nservers: {{a: {{command: x}}}}")
+    assert line.endswith(problem)
+
+
+def test_idle_clients_have_a_part_of_memory_and_those_of_the_default_do_not(tmp_path: Path) -> None:
+    plain, large = (
+        load_text(tmp_path, f"{written}\nservers: {{a: {{command: x}}}}")
+        for written in ("memory: 32MiB", "memory: 1024MiB\ncapacity: {sessions: 20000, connections: 20000}")
+    )
+    assert plain.message_memory(plain.capacity) == 32 * 1024**2
+    assert (plain.capacity.most_streams, large.capacity.most_streams) == (800, 16_000)
+    assert large.message_memory(plain.capacity) == 1024**3
+    assert 1024**3 // 2 <= large.message_memory(large.capacity) < 1024**3 - 300 * 1024**2
+    assert plain.message_memory(large.capacity) == 16 * 1024**2, "a file that was saved while more clients fit"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from config import Check, Condition, WhenError, read_when
 from tests.config.kit import load_text
+from tests.kit.examples import examples
 
 
 def test_conditions() -> None:
@@ -39,7 +40,7 @@ CHECKS = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "/c/d", "e f"]), CHECKS | VALUES, min_size=1))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_they_are_what_the_file_would_make_of_them(tmp_path: Path, when: dict[str, object]) -> None:
     """The same object in a rule of a file gives the same conditions."""
     rules = [{"name": "t", "when": when}]

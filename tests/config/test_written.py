@@ -33,6 +33,11 @@ def shown(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[Any, An
         ({"headers": {"Authorization": "Bearer abc"}}, {"headers": {"Authorization": "***"}}),
         ({"url": "http://me:abc@h/mcp?key=abc&a=b#c"}, {"url": "http://***@h/mcp?key=***&a=***#c"}),
         ({"url": "http://h/mcp?key=${env:K}"}, {"url": "http://h/mcp?key=${env:K}"}),
+        (
+            {"notify": ["desktop", {"webhook": "https://h/a/b?c"}]},
+            {"notify": ["desktop", {"webhook": "https://h/***"}]},
+        ),
+        ({"webhook": "https://h/${env:HOOK}"}, {"webhook": "https://h/${env:HOOK}"}),
         ({"consent": {"tools": {"allow": ["get_*"]}}}, {"consent": {"tools": {"allow": ["get_*"]}}}),
     ],
 )

@@ -22,8 +22,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -80,9 +81,11 @@ async def names_of(client: Client) -> list[str]:
     return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def list_nothing(client: Client, user: User) -> None:
-    """A server that offers nothing is there all the same."""
-    assert await names_of(client) == []
+async def be_told_of_nothing(client: Client, user: User) -> None:
+    """A server that declares nothing has no lists at its own endpoint, though this one would answer them."""
+    with pytest.raises(MCPError) as refused:
+        await names_of(client)
+    assert refused.value.code == -32601
 
 
 async def add_numbers(client: Client, user: User) -> None:
@@ -161,14 +164,14 @@ async def call_what_is_left(client: Client, user: User) -> None:
 Steps = Callable[[Client, User], Awaitable[None]]
 STEPS: dict[str, Steps] = {
     # of 2025-11-25
-    "initialize": list_nothing,
+    "initialize": be_told_of_nothing,
     "sse-retry": call_across_a_break,
     "elicitation-sep1034-client-defaults": be_asked,
     # of both revisions
     "tools_call": add_numbers,
     "json-schema-2020-12-preservation": return_schema,
     # of 2026-07-28
-    "request-metadata": list_nothing,
+    "request-metadata": be_told_of_nothing,
     "sep-2322-client-request-state": be_asked_in_rounds,
     "http-standard-headers": use_everything,
     "http-custom-headers": call_as_told,

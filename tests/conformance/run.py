@@ -6,7 +6,8 @@ As a server: each scenario runs against `examples/servers/everything.py` itself,
 `colonnade serve`, at the mount that keeps its names (`/mcp/everything`), and once more through Colonnade before a
 server that speaks the handshake revisions only (`everything.py --handshake-only`). Then the same with a server of both
 eras whose tools push (`everything.py --push`): itself, at its mount, and at the address of all servers, with the others
-beside it, where `shim.py` undoes the prefixes. What passes directly has to pass through Colonnade too, but for the few
+beside it, where `shim.py` undoes the prefixes. Either server is also run in a view with search, where `shim.py` calls
+its tools through call_tool. What passes directly has to pass through Colonnade too, but for the few
 that cannot (`CANNOT`, with the reasons). As a client: the suite is the server, and `client.py` puts Colonnade before
 it, and a client of either era before that. What is not run stands in `NOT_RUN`, what is wrong in the suite itself in
 `KNOWN_FAULTS`, each with the reason. Taps on both sides of Colonnade write down every message that it sends, and each
@@ -57,6 +58,8 @@ START_SECONDS = 30  # Python's imports on a busy machine
 STOP_SECONDS = 5
 
 VERSIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
+LOGINS_SINCE = "2025-03-26"
+"""The first revision with logins: the suite has scenarios about these alone, for clients."""
 STATELESS_SINCE = "2026-07-28"
 """From this revision on there is no handshake."""
 
@@ -77,6 +80,17 @@ class Cannot:
 
 NOTHING_SHOWN = "nothing of what the scenario looks for was to be seen"
 
+_UNNAMED = {
+    "http-header-validation": Cannot(
+        "it sends a wrong `Mcp-Name`, in whose place `shim.py` puts that of call_tool",
+        "sep-2243-server-reject-invalid-headers: Expected HTTP 400, got 200",
+    ),
+    "http-custom-header-server-validation": Cannot(
+        "headers repeat arguments by the schema of the tool that the request names, which is call_tool",
+        "sep-2243-server-",
+    ),
+}
+"""Those about names and headers, through call_tool."""
 CANNOT = {
     ("2026-07-28", "older"): {
         "input-required-result-basic-elicitation": Cannot(
@@ -90,6 +104,8 @@ CANNOT = {
             "Server did not return complete result when valid inputResponses were provided alongside extra keys",
         ),
     },
+    ("2026-07-28", "found"): _UNNAMED,
+    ("2026-07-28", "found-pushing"): _UNNAMED,
 }
 """Scenarios that cannot pass though it passes directly, by the revision of the client and the folder of the `Place`.
 
@@ -293,14 +309,17 @@ def open_colonnade(upstreams: Mapping[str, str]) -> contextlib.AbstractAsyncCont
         raise CannotRun(f"There is no {COLONNADE}: install the project into this environment first.")
     path = RESULTS / "colonnade.yaml"
     # Trusted, as scenarios for sampling are among those that have to pass.
-    client = os.environ.get("COLONNADE_TEST_CLIENT", "built-in")
     # One of the servers of both eras is reached in one only, so that what is translated between them is seen too.
     more = {"everything": ", eras: one"}
-    servers = [
-        f'  {id}: {{url: "{url}", trust: trusted, client: {client}{more.get(id, "")}}}' for id, url in upstreams.items()
+    # With a rule for tools, nobody is asked about calls through call_tool.
+    more |= {id: ", consent: {tools: allow}" for id in upstreams if id.startswith("found")}
+    servers = [f'  {id}: {{url: "{url}", trust: trusted{more.get(id, "")}}}' for id, url in upstreams.items()]
+    listen = 'listen: {address: "127.0.0.1:0"}'
+    # Everything stays listed: the scenarios name the tools that they call.
+    views = [
+        f'  {id}: {{servers: {{{id}: all}}, search: on, pinned: "*"}}' for id in upstreams if id.startswith("found")
     ]
-    listen = f'listen: {{address: "127.0.0.1:0", server: {os.environ.get("COLONNADE_TEST_SERVER", "built-in")}}}'
-    path.write_text("\n".join((listen, "servers:", *servers, "")), encoding="utf-8")
+    path.write_text("\n".join((listen, "servers:", *servers, "views:", *views, "")), encoding="utf-8")
     lines = "".join(rf"(?=[\s\S]*^\s*{re.escape(id)}\s+ready\b)" for id in upstreams)
     return open_server(
         "colonnade",
@@ -330,7 +349,14 @@ async def open_groups(direct_only: bool) -> AsyncIterator[tuple[list[Group], lis
             return url
 
         # Each column has a server of its own: lists that change in all of them would be read ever more slowly.
-        options = {"everything": [], "older": ["--handshake-only"], "pushing": ["--push"], "among": ["--push"]}
+        options = {
+            "everything": [],
+            "older": ["--handshake-only"],
+            "found": [],
+            "pushing": ["--push"],
+            "among": ["--push"],
+            "found-pushing": ["--push"],
+        }
         servers = {
             id: await tapped(await stack.enter_async_context(open_everything(id, *more)), "server", id)
             for id, more in options.items()
@@ -339,13 +365,20 @@ async def open_groups(direct_only: bool) -> AsyncIterator[tuple[list[Group], lis
         everywhere = await stack.enter_async_context(
             open_shim(await tapped(colonnade, "client", "at the address of all servers"), "among")
         )
+
+        async def searched(id: str) -> str:
+            url = await tapped(f"{colonnade}/@{id}", "client", f"{id}, through call_tool")
+            return await stack.enter_async_context(open_shim(url, id, searching=True))
+
         groups[0].places += [
             Place("through Colonnade", "through", await tapped(f"{colonnade}/everything", "client", "everything")),
             Place("before an older server", "older", await tapped(f"{colonnade}/older", "client", "older")),
+            Place("through call_tool", "found", await searched("found")),
         ]
         groups[1].places += [
             Place("at its mount", "pushing", await tapped(f"{colonnade}/pushing", "client", "pushing")),
             Place("among others", "among", everywhere),
+            Place("through call_tool", "found-pushing", await searched("found-pushing")),
         ]
         yield groups, taps
 
@@ -593,7 +626,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         suite = install_suite()
-        plans = make_plans(suite, options.spec_version or list(VERSIONS), options.only)
+        plans = make_plans(suite, options.spec_version or [LOGINS_SINCE, *VERSIONS], options.only)
         shutil.rmtree(RESULTS, ignore_errors=True)
         RESULTS.mkdir(parents=True)
         return trio.run(run_plans, suite, plans, options.direct_only)

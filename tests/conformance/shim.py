@@ -25,10 +25,12 @@ HOP_BY_HOP = frozenset({b"connection", b"transfer-encoding", b"content-length", 
 
 
 class Shim:
-    """An ASGI app before `url`, where the server `id` is one of several."""
+    """An ASGI app before `url`, where the server `id` is one of several. With `searching`, tools are called through
+    call_tool."""
 
-    def __init__(self, url: str, id: str) -> None:
+    def __init__(self, url: str, id: str, *, searching: bool = False) -> None:
         self._url = url
+        self._searching = searching
         self._place = urlsplit(url).netloc.encode()
         self.own_place = b""
         self._name, self._uri = f"{id}__", f"{id}+"
@@ -43,9 +45,10 @@ class Shim:
             body += event["body"]
             if not event["more_body"]:
                 break
+        is_call = (b"mcp-method", b"tools/call") in scope["headers"]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_wait_left, receive, nursery.cancel_scope)
-            headers = [self._header(*each) for each in scope["headers"] if each[0] not in HOP_BY_HOP]
+            headers = [self._header(*each, is_call=is_call) for each in scope["headers"] if each[0] not in HOP_BY_HOP]
             request = httpx.Request(scope["method"], self._url, headers=headers, content=self.asked(body))
             answer = await self._http.send(request, stream=True)
             try:
@@ -55,9 +58,11 @@ class Shim:
                     await answer.aclose()
             nursery.cancel_scope.cancel()
 
-    def _header(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    def _header(self, name: bytes, value: bytes, *, is_call: bool) -> tuple[bytes, bytes]:
         if name == b"host" and value == self.own_place:
             return name, self._place
+        if name == b"mcp-name" and is_call and self._searching:
+            return name, b"call_tool"
         if name == b"mcp-name":
             return name, (self._uri if b":" in value else self._name).encode() + value
         return name, value
@@ -94,6 +99,9 @@ class Shim:
                 holder["uri"] = self._uri + uri
             if isinstance(uris := holder.get("resourceSubscriptions"), list):
                 holder["resourceSubscriptions"] = [self._uri + each for each in uris]
+        if self._searching and message["method"] == "tools/call":
+            inner = {name: params.pop(name) for name in ("name", "arguments") if name in params}
+            params |= {"name": "call_tool", "arguments": inner}
         return json.dumps(message).encode()
 
     def answered(self, body: bytes) -> bytes:
@@ -135,9 +143,9 @@ async def _wait_left(receive: ASGIReceiveCallable, scope: trio.CancelScope) -> N
 
 
 @asynccontextmanager
-async def open_shim(url: str, id: str) -> AsyncIterator[str]:
+async def open_shim(url: str, id: str, *, searching: bool = False) -> AsyncIterator[str]:
     """The shim for the server `id` before the address of all servers, for the time of the block; its own URL."""
-    shim = Shim(url, id)
+    shim = Shim(url, id, searching=searching)
     config = Config()
     config.bind = ["127.0.0.1:0"]
     async with trio.open_nursery() as nursery:

@@ -56,3 +56,14 @@ def test_names_in_results_errors_and_notifications_lose_it_too() -> None:
 def test_what_is_no_message_stays() -> None:
     assert SHIM.asked(b"{n") == b"{n"
     assert SHIM.answered(b"") == b""
+
+
+def test_with_a_search_tools_are_called_through_call_tool() -> None:
+    shim = Shim("http://127.0.0.1:1/mcp", "a", searching=True)
+    params = {"name": "x", "arguments": {"n": 1}, "_meta": {"progressToken": 1}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    inner = {"name": "a__x", "arguments": {"n": 1}}
+    sent = json.loads(shim.asked(json.dumps(message).encode()))["params"]
+    assert sent == {"name": "call_tool", "arguments": inner, "_meta": {"progressToken": 1}}
+    prompt = {"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "x"}}
+    assert json.loads(shim.asked(json.dumps(prompt).encode()))["params"] == {"name": "a__x"}

@@ -13,18 +13,19 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import h2.connection
 import trio
 
-from config import HttpServerChoice
 from tests.fuzz.explore import ROOT, seeds
 from tests.fuzz.mutations import mutate
 from tests.kit.stateless import stateless_request
-from tests.real.running import COLONNADE, beside, serving, until, write_config
+from tests.real.running import COLONNADE, beside, free_port, serving, until, write_config
 
 AT_ONCE = 12
 """Connections at a time."""
@@ -50,16 +51,17 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
 
-def attack_http(
-    connections: int, seconds: float, seed: int, first: int = 0, server: str = HttpServerChoice.BUILT_IN
-) -> Outcome:
-    """Open so many mutated connections to a host, or as many as fit into the time. `server` is what serves HTTP."""
+def attack_http(connections: int, seconds: float, seed: int, first: int = 0, *, http2: bool = False) -> Outcome:
+    """Open so many mutated connections to a host, or as many as fit into the time. `http2`: to its address of HTTP/2,
+    while the good client uses HTTP/1.1."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
-        with serving(write_config(Path(folder), SERVED, listen={"server": server}), "good") as host:
+        port = free_port() if http2 else 0
+        listen = {"http2": f"127.0.0.1:{port}"} if http2 else {}
+        with serving(write_config(Path(folder), SERVED, listen=listen), "good") as host:
             began = time.monotonic()
             pid = host.process.pid
-            attack = _Attack(host.url, pid, seed, first, connections, began + seconds)
+            attack = _Attack(host.url, pid, seed, first, connections, began + seconds, port)
             trio.run(attack.run)
             outcome.tried, outcome.seconds = attack.done, time.monotonic() - began
             outcome.faults += attack.faults
@@ -74,7 +76,9 @@ def attack_http(
 class _Attack:
     """One run of many connections against one host."""
 
-    def __init__(self, url: str, pid: int, seed: int, first: int, connections: int, deadline: float) -> None:
+    def __init__(
+        self, url: str, pid: int, seed: int, first: int, connections: int, deadline: float, http2_port: int
+    ) -> None:
         self.done = 0
         self.faults: list[str] = []
         self._url = url
@@ -84,8 +88,8 @@ class _Attack:
         self._last = first + connections
         self._warm_at = first + int(connections * WARM)
         self._deadline = deadline
-        self._seeds = seeds("http")
-        self._port = int(url.partition("127.0.0.1:")[2].partition("/")[0])
+        self._seeds = [*_frames()] if http2_port else seeds("http")
+        self._port = http2_port or int(url.partition("127.0.0.1:")[2].partition("/")[0])
         self._warm = (_memory(pid), _descriptors(pid))
 
     async def run(self) -> None:
@@ -145,6 +149,21 @@ class _Attack:
         return []
 
 
+def _frames() -> Iterator[bytes]:
+    """The bytes that clients of HTTP/2 send, each for one connection."""
+    body = json.dumps(CALL).encode()
+    for path in ("/mcp", "/status", "/nothing"):
+        client = h2.connection.H2Connection()
+        client.initiate_connection()
+        for stream in (1, 3, 5):
+            fields = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", "localhost")]
+            client.send_headers(stream, [*fields, *((name.lower(), value) for name, value in HEADERS.items())])
+            client.send_data(stream, body, end_stream=stream != 5)
+        client.ping(b"12345678")
+        client.reset_stream(5)
+        yield client.data_to_send()
+
+
 def attack_stdio(lines: int, seconds: float, seed: int) -> Outcome:
     """Write so many mutated lines to `colonnade serve --stdio`, then end its input: it must end with status 0."""
     outcome = Outcome()
@@ -155,7 +174,7 @@ def attack_stdio(lines: int, seconds: float, seed: int) -> Outcome:
         errors = Path(folder, "stderr")
         with errors.open("wb") as stderr:
             host = subprocess.Popen(
-                [COLONNADE, "serve", "--stdio", str(file)],
+                [COLONNADE, "serve", "--stdio", "--own", str(file)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,

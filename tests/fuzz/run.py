@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import SystemRandom
 
-from config import HttpServerChoice
 from tests.fuzz import requests, responses
 from tests.fuzz.connections import Outcome, attack_http, attack_stdio
 from tests.fuzz.explore import CORPUS, explore, seeds
@@ -33,7 +32,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
     parser.add_argument("--first", type=int, default=0, help="the number of the first connection")
     parser.add_argument("--connections", type=int, help="so many connections, and nothing else")
-    parser.add_argument("--server", default="built-in", help="what serves them (listen.server)")
+    parser.add_argument("--http2", action="store_true", help="to the address of HTTP/2")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     if arguments.connections is not None:
@@ -41,7 +40,7 @@ def main() -> int:
             [
                 _told(
                     "http",
-                    attack_http(arguments.connections, 3600, arguments.seed, arguments.first, arguments.server),
+                    attack_http(arguments.connections, 3600, arguments.seed, arguments.first, http2=arguments.http2),
                 )
             ]
         )
@@ -56,8 +55,8 @@ def main() -> int:
     lines = int(LINES_A_MINUTE * arguments.minutes)
     passed += [
         *(
-            _told(f"http {server}", attack_http(wanted // 2, seconds / 2, arguments.seed, arguments.first, server))
-            for server in HttpServerChoice
+            _told(name, attack_http(wanted // 2, seconds / 2, arguments.seed, arguments.first, http2=name == "http/2"))
+            for name in ("http/1.1", "http/2")
         ),
         _told("stdio", attack_stdio(lines, seconds / 10, arguments.seed)),
     ]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from config import HttpServer, Secret
+from config.views import NameStyle, ViewNames, ViewServer, ViewSpec
 from host import slices
 from host.catalog import (
+    COPIES_IN_VIEW,
     KEPT_COPIES,
     MAX_INLINE_ENTRIES,
     Catalog,
@@ -26,10 +33,13 @@ from host.memory import server_owner as owner
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
 from host.protocol.versions import Era
-from host.slices import run_inline
-from host.source import VIEWERS, EntryRef, Source
+from host.source import EntryRef, Source, viewer_of
+from host.views import View
+from tests.kit.awaited import Paused, awaited
+from tests.kit.cost import counted_calls
+from tests.kit.examples import examples
 
-SESSION, STATELESS = VIEWERS[Era.SESSION], VIEWERS[Era.STATELESS]
+SESSION, STATELESS = viewer_of(Era.SESSION), viewer_of(Era.STATELESS)
 
 
 def session(server: str) -> Source:
@@ -41,7 +51,7 @@ def stateless(server: str) -> Source:
 
 
 def by_server(shelf: KindSnapshot) -> dict[str, tuple[Entry, ...]]:
-    return {server: part.entries for server, part in shelf.parts.items()}
+    return {server: tuple(part.by_name.values()) for server, part in shelf.parts.items()}
 
 
 def tool(name: str, **more: object) -> Definition:
@@ -54,18 +64,27 @@ def resource(uri: str) -> Definition:
 
 def catalog() -> tuple[Catalog, list[Entry]]:
     collided: list[Entry] = []
-    return Catalog(["a", "b"], lambda ref: ref.name != "hidden", collided.append), collided
+    return Catalog(["a", "b"], lambda ref, _: ref.name != "hidden", lambda entry, _: collided.append(entry)), collided
 
 
 def publish(
     shelves: Catalog, server: str, kind: Kind, definitions: Iterable[Definition], hint: FreshnessHint | None = None
 ) -> bool:
-    entries = run_inline(shelves.prepare_entries(session(server), kind, definitions, shelves._is_visible))
+    entries = awaited(shelves.prepare_entries(session(server), kind, definitions, shelves._is_visible))
     return shelves.publish(kind, entries, hint)
 
 
 def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
     return [entry.outward for entry in shelves.snapshot(kind, SESSION).entries]
+
+
+WEB = "https://h/x"
+"""A resource that is called the same, whichever server has it."""
+
+
+def servers_of(shelves: Catalog, outward: str) -> list[str]:
+    """The servers whose resource of this name is in the list of all."""
+    return [each.ref.server for each in shelves.snapshot(Kind.RESOURCE, SESSION).entries if each.outward == outward]
 
 
 def test_it_begins_empty() -> None:
@@ -98,7 +117,7 @@ def test_an_entry_is_found_by_both_of_its_names() -> None:
     shelf = shelves.snapshot(Kind.RESOURCE, SESSION)
     (entry,) = shelf.entries
     assert (entry.ref, entry.outward) == (EntryRef(session("a"), Kind.RESOURCE, "x://1"), "a+x://1")
-    assert shelf.by_outward == {"a+x://1": entry}
+    assert shelf.find("a+x://1", "a") is entry
     assert shelf.entry("a", "x://1") is entry
     assert by_server(shelf) == {"a": (entry,)}
 
@@ -131,7 +150,7 @@ def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
 def test_a_list_is_remembered_until_it_is_listed_again() -> None:
     shelves, _ = catalog()
     source = session("a")
-    entries = run_inline(shelves.prepare_entries(source, Kind.TOOL, [tool("1")], lambda ref: True))
+    entries = awaited(shelves.prepare_entries(source, Kind.TOOL, [tool("1")], lambda ref, _: True))
     shelves.publish(Kind.TOOL, entries, remembered=True)
     assert shelves.is_remembered(EntryRef(source, Kind.TOOL, "1"))
     assert not shelves.is_remembered(EntryRef(source, Kind.PROMPT, "1"))
@@ -142,7 +161,7 @@ def test_a_list_is_remembered_until_it_is_listed_again() -> None:
 def test_a_resource_may_be_one_of_a_remembered_template() -> None:
     shelves, _ = catalog()
     source = session("a")
-    templates = run_inline(shelves.prepare_entries(source, Kind.TEMPLATE, [], lambda ref: True))
+    templates = awaited(shelves.prepare_entries(source, Kind.TEMPLATE, [], lambda ref, _: True))
     shelves.publish(Kind.TEMPLATE, templates, remembered=True)
     assert shelves.is_remembered(EntryRef(source, Kind.RESOURCE, "x:1"))
     assert not shelves.is_remembered(EntryRef(source, Kind.TOOL, "x:1"))
@@ -188,7 +207,8 @@ def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
     taken = shelves.snapshot(Kind.TOOL, SESSION)
     publish(shelves, "a", Kind.TOOL, [tool("2")])
     assert [entry.ref.name for entry in taken.entries] == ["1"]
-    assert list(taken.by_outward) == ["a__1"]
+    assert taken.find("a__1", "a") is not None
+    assert taken.find("a__2", "a") is None
     with pytest.raises(TypeError):
         taken.parts["a"] = taken.parts["a"]  # type: ignore[index]  # the point of the test
 
@@ -201,7 +221,7 @@ def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(
     shelf = shelves.snapshot(Kind.RESOURCE, SESSION)
     assert outward(shelves, Kind.RESOURCE) == ["a+own://", "b+own://"]
     assert {(entry.ref.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
-    assert "https://h/x" not in shelf.by_outward
+    assert shelf.find("https://h/x", "a") is shelf.find("https://h/x", "b") is None
     assert shelf.entry("a", "https://h/x"), "each server's own endpoint still has it"
 
 
@@ -248,22 +268,22 @@ async def test_nobody_waits_for_what_has_been() -> None:
 def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     """A denied web resource does not take another server's down with it."""
     collided: list[Entry] = []
-    catalog = Catalog(["a", "b"], lambda ref: ref.server != "a", collided.append)
+    catalog = Catalog(["a", "b"], lambda ref, _: ref.server != "a", lambda entry, _: collided.append(entry))
     for server in ("a", "b"):
         publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
     shelf = catalog.snapshot(Kind.RESOURCE, SESSION)
     assert [entry.ref.server for entry in shelf.entries] == ["b"]
-    assert shelf.by_outward["https://h/x"].ref.server == "b"
+    assert shelf.find("https://h/x", "b") in shelf.entries
     assert collided == []
 
 
 def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
-    catalog = Catalog(["a"], lambda ref: False, lambda entry: None)
+    catalog = Catalog(["a"], lambda ref, _: False, lambda entry, _: None)
     publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
     shelf = catalog.snapshot(Kind.TOOL, SESSION)
     assert shelf.entries == ()
-    assert shelf.by_outward["a__x"].ref.name == "x"
+    assert shelf.find("a__x", "a") is shelf.entry("a", "x") is not None
 
 
 def test_a_list_grows_old_and_not_older_than_old() -> None:
@@ -337,7 +357,7 @@ def opening() -> tuple[Catalog, set[tuple[str, str]], list[Entry]]:
     """A catalog that shows what is in the set, by server and name."""
     shown, collided = set[tuple[str, str]](), list[Entry]()
     return (
-        Catalog(["a", "b"], lambda ref: (ref.server, ref.name) in shown, collided.append),
+        Catalog(["a", "b"], lambda ref, _: (ref.server, ref.name) in shown, lambda entry, _: collided.append(entry)),
         shown,
         collided,
     )
@@ -353,7 +373,7 @@ def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
     assert outward(shelves) == []
     shelves.reevaluate(["a"])
     assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, SESSION).version) == (["a__y"], 2, 2)
-    assert set(shelves.snapshot(Kind.TOOL, SESSION).by_outward) == {"a__x", "a__y"}
+    assert all(shelves.snapshot(Kind.TOOL, SESSION).find(name, "a") for name in ("a__x", "a__y"))
     shown.clear()
     shelves.reevaluate(["b", "a"])
     assert (outward(shelves), before.entries) == ([], ())
@@ -372,19 +392,18 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
 
 
 def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
-    shown, collided = {("a", "b__x")}, list[Entry]()
-    shelves = Catalog(["a", "a__b"], lambda ref: (ref.server, ref.name) in shown, collided.append)
-    publish(shelves, "a", Kind.TOOL, [tool("b__x")])
-    publish(shelves, "a__b", Kind.TOOL, [tool("x")])
-    assert (outward(shelves), collided) == (["a__b__x"], [])
-    assert shelves.snapshot(Kind.TOOL, SESSION).by_outward["a__b__x"].ref.server == "a"
-    shown.add(("a__b", "x"))
+    shelves, shown, collided = opening()
+    shown.add(("a", WEB))
+    for server in ("a", "b"):
+        publish(shelves, server, Kind.RESOURCE, [resource(WEB)])
+    assert (servers_of(shelves, WEB), collided) == (["a"], [])
+    shown.add(("b", WEB))
     for _ in range(2):
-        shelves.reevaluate(["a__b"])
-    assert (outward(shelves), len(collided)) == ([], 2)
-    shown.remove(("a", "b__x"))
+        shelves.reevaluate(["b"])
+    assert (servers_of(shelves, WEB), len(collided)) == ([], 2)
+    shown.remove(("a", WEB))
     shelves.reevaluate(["a"])
-    assert shelves.snapshot(Kind.TOOL, SESSION).by_outward["a__b__x"].ref.server == "a__b"
+    assert servers_of(shelves, WEB) == ["b"]
 
 
 LONG = 2 * MAX_INLINE_ENTRIES
@@ -465,12 +484,12 @@ def test_what_is_decided_while_lists_are_evaluated_holds_for_them() -> None:
         long(shelves, "a", shown)
         long(shelves, "b", shown)
         shelves.reevaluate(["a", "b"])
-        judging = shelves._evaluate_due(Kind.TOOL)
+        judging = Paused(shelves._evaluate_due(Kind.TOOL))
         for _ in range(steps):
             next(judging)
         shown -= {("a", "0"), ("b", "0")}
         shelves.reevaluate(["a", "b"])
-        run_inline(judging)
+        judging.rest()
         assert all(shelves.snapshot(Kind.TOOL, SESSION).entry(server, "0") for server in "ab")
         assert len(shelves.snapshot(Kind.TOOL, SESSION).entries) == 2 * LONG - 2
 
@@ -481,11 +500,11 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
     long(shelves, "a", shown)
     shown -= {("a", "0"), ("a", "1")}
     shelves.reevaluate(["a"])
-    judging = shelves._evaluate_due(Kind.TOOL)
+    judging = Paused(shelves._evaluate_due(Kind.TOOL))
     next(judging)
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
     await shelves.wait_until_evaluated(Kind.TOOL)
-    run_inline(judging)
+    judging.rest()
     shelf = shelves.snapshot(Kind.TOOL, SESSION)
     assert (outward(shelves), shelf.version, shelf.last_narrowed) == (["a__2"], 2, 2)
 
@@ -494,11 +513,11 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
 async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) -> None:
     """Also for who waits for it: because its server is not configured any more, or others need its memory."""
     memory, shown = Budget(100 * KEPT_COPIES * LONG), set[tuple[str, str]]()
-    shelves = Catalog(["a", "b"], lambda ref: (ref.server, ref.name) in shown, lambda entry: None, memory)
+    shelves = Catalog(["a", "b"], lambda ref, _: (ref.server, ref.name) in shown, lambda entry, _: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, LONG)
     long(shelves, "a", shown)
     shelves.reevaluate(["a"])
-    judging = shelves._evaluate_due(Kind.TOOL)
+    judging = Paused(shelves._evaluate_due(Kind.TOOL))
     next(judging)
     if configured:
         memory.total = 4
@@ -506,13 +525,13 @@ async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) 
     else:
         shelves.set_servers(["b"])
     await shelves.wait_until_evaluated(Kind.TOOL)
-    run_inline(judging)
+    judging.rest()
     shelf = shelves.snapshot(Kind.TOOL, SESSION)
     assert (shelf.parts, shelf.version, shelf.last_narrowed) == ({}, 2, 2)
 
 
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
-    shelves = Catalog(["a", "b", "c"], lambda ref: True, lambda entry: None)
+    shelves = Catalog(["a", "b", "c"], lambda ref, _: True, lambda entry, _: None)
     for server in "abc":
         publish(shelves, server, Kind.TOOL, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
     version = shelves.version
@@ -534,7 +553,7 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
 
 def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_server() -> None:
     memory = Budget(16_000)
-    shelves = Catalog(["a", "b"], lambda ref: True, lambda entry: None, memory)
+    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda entry, _: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, 600)
     assert shelves.charge(session("a"), Kind.PROMPT, 400)
     assert not shelves.charge(session("a"), Kind.RESOURCE, 1), "a quarter is what one server may have"
@@ -551,7 +570,7 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     memory = Budget(KEPT_COPIES * 4000)
     displaced: list[str] = []
     servers = ["large", "other", "late"]
-    shelves = Catalog(servers, lambda ref: True, lambda entry: None, memory)
+    shelves = Catalog(servers, lambda ref, _: True, lambda entry, _: None, memory)
     for server, kind, size in (("large", Kind.TOOL, 900), ("large", Kind.PROMPT, 100), ("other", Kind.TOOL, 999)):
         assert shelves.charge(session(server), kind, size, partial(displaced.append, f"{server} {kind.value}"))
         publish(shelves, server, kind, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
@@ -584,15 +603,20 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
 # Two eras of one server
 
 
+def publish_resources(shelves: Catalog, source: Source, *uris: str) -> bool:
+    preparing = shelves.prepare_entries(source, Kind.RESOURCE, map(resource, uris), lambda ref, _: True)
+    return shelves.publish(Kind.RESOURCE, awaited(preparing), alone=False)
+
+
 def publish_tools(shelves: Catalog, source: Source, *names: str, alone: bool = False) -> bool:
     offered = [Definition(name, b'{"name":"%b"}' % name.encode()) for name in names]
-    preparing = shelves.prepare_entries(source, Kind.TOOL, offered, lambda ref: ref.name != "hidden")
-    return shelves.publish(Kind.TOOL, run_inline(preparing), alone=alone)
+    preparing = shelves.prepare_entries(source, Kind.TOOL, offered, lambda ref, _: ref.name != "hidden")
+    return shelves.publish(Kind.TOOL, awaited(preparing), alone=alone)
 
 
-def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
+def seen(shelves: Catalog, kind: Kind = Kind.TOOL) -> tuple[list[str], list[str]]:
     """The entries that clients with a session see, and stateless ones."""
-    views = (shelves.snapshot(Kind.TOOL, viewer).entries for viewer in (SESSION, STATELESS))
+    views = (shelves.snapshot(kind, viewer).entries for viewer in (SESSION, STATELESS))
     over_session, without = ([entry.outward for entry in entries] for entries in views)
     return over_session, without
 
@@ -652,13 +676,13 @@ def test_another_server_in_the_same_place_has_to_be_shown_again() -> None:
 def test_a_server_that_is_gone_shows_no_other_list_of_its_own_for_a_moment() -> None:
     """What nobody saw of it collides with nothing."""
     collided: list[Entry] = []
-    shelves = Catalog(["a", "a__b"], lambda ref: True, collided.append)
-    publish_tools(shelves, stateless("a"), "y")
-    publish_tools(shelves, session("a"), "b__x")
-    publish_tools(shelves, stateless("a__b"), "x")
+    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda entry, _: collided.append(entry))
+    publish_resources(shelves, stateless("a"), "y://")
+    publish_resources(shelves, session("a"), WEB)
+    publish_resources(shelves, stateless("b"), WEB)
     version = shelves.version
     shelves.withdraw_server("a")
-    assert (seen(shelves), collided, shelves.version) == ((["a__b__x"],) * 2, [], version + 1)
+    assert (seen(shelves, Kind.RESOURCE), collided, shelves.version) == (([WEB],) * 2, [], version + 1)
 
 
 def test_the_lists_of_two_logins_are_kept_apart() -> None:
@@ -680,6 +704,9 @@ def test_a_source_that_could_not_list_keeps_its_place() -> None:
     assert seen(shelves) == (["a__late"],) * 2
     shelves.show(session("a"))
     assert seen(shelves) == ([], ["a__late"])
+    shelves.withdraw(stateless("a"))
+    publish_tools(shelves, stateless("a"), "late")
+    assert seen(shelves) == ([], ["a__late"]), "whichever came first"
     version = shelves.version
     shelves.mark_unlisted(session("a"), Kind.TOOL, alone=False)
     assert shelves.version == version
@@ -699,7 +726,7 @@ def test_a_source_that_could_not_list_keeps_its_place() -> None:
 
 def test_a_list_that_is_displaced_is_replaced_by_no_other_one() -> None:
     memory = Budget(KEPT_COPIES * 4000)
-    shelves = Catalog("abc", lambda ref: True, lambda entry: None, memory)
+    shelves = Catalog("abc", lambda ref, _: True, lambda entry, _: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, 1000)
     publish_tools(shelves, stateless("a"), "late")
     publish_tools(shelves, session("a"), "early")
@@ -712,19 +739,19 @@ def test_a_list_that_is_displaced_is_replaced_by_no_other_one() -> None:
 def test_names_collide_only_where_they_are_seen() -> None:
     """A name of one side is no other server's on the other side."""
     collided: list[Entry] = []
-    shelves = Catalog(["a", "a__b"], lambda ref: True, collided.append)
-    publish_tools(shelves, stateless("a"), "x")
-    publish_tools(shelves, session("a"), "b__x")
+    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda entry, _: collided.append(entry))
+    publish_resources(shelves, stateless("a"), "x://")
+    publish_resources(shelves, session("a"), WEB)
     shelves.show(session("a"))
-    publish_tools(shelves, stateless("a__b"), "x")
-    assert seen(shelves) == ([], ["a__x", "a__b__x"])
-    assert {(entry.ref.server, entry.ref.name) for entry in collided} == {("a", "b__x"), ("a__b", "x")}
+    publish_resources(shelves, stateless("b"), WEB)
+    assert seen(shelves, Kind.RESOURCE) == ([], ["a+x://", WEB])
+    assert {(entry.ref.server, entry.ref.name) for entry in collided} == {("a", WEB), ("b", WEB)}
     assert len(collided) == 2
 
 
 def test_both_lists_of_a_server_are_evaluated_again() -> None:
     hidden: set[EntryRef] = set()
-    shelves = Catalog(["a"], lambda ref: ref not in hidden, lambda entry: None)
+    shelves = Catalog(["a"], lambda ref, _: ref not in hidden, lambda entry, _: None)
     publish_tools(shelves, stateless("a"), "x")
     publish_tools(shelves, session("a"), "x")
     shelves.show(session("a"))
@@ -736,3 +763,271 @@ def test_both_lists_of_a_server_are_evaluated_again() -> None:
     hidden.clear()
     shelves.withdraw_server("a")
     assert seen(shelves) == ([], [])
+
+
+# Views and callers
+
+SERVERS = {id: HttpServer(id=id, url=Secret("http://h/")) for id in "ab"}
+AUDIENCES = [("", ""), ("v", ""), ("plain", "")]
+
+
+def two_views(**changed: ViewSpec) -> list[View]:
+    """The view of everything, one of some tools of `a` and all of its resources, and one with plain names."""
+    specs = {
+        "": ViewSpec(),
+        "v": ViewSpec(servers={"a": ViewServer(tools=("x*", "hidden"), resources=("**",))}),
+        "plain": ViewSpec(names=ViewNames(NameStyle.PLAIN)),
+    }
+    return [View(name, spec, SERVERS) for name, spec in {**specs, **changed}.items()]
+
+
+def viewed(shown: Callable[[EntryRef, str], bool] = lambda ref, _: ref.name != "hidden") -> tuple[Catalog, list[str]]:
+    """A catalog with these views, and what it says of collisions."""
+    said: list[str] = []
+    return (
+        Catalog(
+            ["a", "b"], shown, lambda entry, view: said.append(f"{view} {entry.outward}"), None, two_views(), AUDIENCES
+        ),
+        said,
+    )
+
+
+def names_in(
+    shelves: Catalog, view: str, kind: Kind = Kind.TOOL, era: Era = Era.SESSION, caller: str = ""
+) -> list[str]:
+    return [entry.outward for entry in shelves.snapshot(kind, viewer_of(era, view, caller)).entries]
+
+
+def test_a_view_lists_what_it_offers_under_its_names() -> None:
+    shelves, said = viewed()
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y"), tool("hidden")])
+    publish(shelves, "b", Kind.TOOL, [tool("z")])
+    assert names_in(shelves, "") == ["a__x1", "a__y", "b__z"]
+    assert names_in(shelves, "v") == ["a__x1"]
+    assert names_in(shelves, "plain") == ["x1", "y", "z"]
+    assert all(names_in(shelves, view) == names_in(shelves, view, era=Era.STATELESS) for view, _ in AUDIENCES)
+    assert names_in(shelves, "stranger") == []
+    assert said == []
+    (entry, *_) = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "plain")).entries
+    assert (json.loads(entry.exported)["name"], entry.ref.name) == ("x1", "x1")
+
+
+def test_a_name_outside_a_view_is_none_and_a_hidden_one_is_known() -> None:
+    shelves, _ = viewed()
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y"), tool("hidden")])
+    shelf = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "v"))
+    assert [shelf.entry("a", name) is not None for name in ("x1", "y", "hidden")] == [True, False, True]
+    assert [shelf.find(name, "a") is not None for name in ("a__x1", "a__y", "a__hidden")] == [True, False, True]
+    assert "b" not in shelf.parts
+    assert not shelf.parts["a"].is_whole
+
+
+def test_what_a_view_does_not_change_is_the_same_object() -> None:
+    """A part of a list, if it offers all of it, and else each entry."""
+    shelves, _ = viewed()
+    publish(shelves, "a", Kind.RESOURCE, [resource("x://1")])
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y")])
+    everything, view, plain = (shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, each)) for each, _ in AUDIENCES)
+    assert view.entry("a", "x1") is everything.entry("a", "x1")
+    assert plain.entry("a", "x1") is not everything.entry("a", "x1")
+    resources = [shelves.snapshot(Kind.RESOURCE, viewer_of(era, each)) for each, _ in AUDIENCES for era in Era]
+    assert len({id(shelf) for shelf in resources}) == 1
+
+
+def test_a_change_outside_a_view_leaves_its_list_as_it_is() -> None:
+    """So that nothing is rendered again for its clients, and their cursors work."""
+    shelves, _ = viewed()
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y")])
+    before = {view: shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, view)) for view, _ in AUDIENCES}
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y2")])
+    publish(shelves, "b", Kind.TOOL, [tool("z")])
+    after = {view: shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, view)) for view, _ in AUDIENCES}
+    assert after["v"] is before["v"]
+    assert [after[view].version for view in ("", "plain")] == [3, 3]
+    kept = (before["plain"], after["plain"])
+    assert kept[0].entry("a", "x1") is kept[1].entry("a", "x1") is not None
+
+
+def test_plain_names_of_two_servers_collide_in_their_view_alone() -> None:
+    shelves, said = viewed()
+    for server in "ab":
+        publish(shelves, server, Kind.TOOL, [tool("x1"), tool(f"own_{server}"), tool("hidden")])
+        publish(shelves, server, Kind.RESOURCE, [resource(WEB)])
+    assert names_in(shelves, "plain") == ["own_a", "own_b"]
+    assert names_in(shelves, "") == ["a__x1", "a__own_a", "b__x1", "b__own_b"]
+    assert names_in(shelves, "v", Kind.RESOURCE) == [WEB]
+    assert said == ["plain x1", "plain x1", f" {WEB}", f" {WEB}"], "a collision without a view is reported once"
+    publish(shelves, "b", Kind.TOOL, [tool("own_b")])
+    assert names_in(shelves, "plain") == ["x1", "own_a", "own_b"]
+
+
+def test_reserved_names_are_no_servers() -> None:
+    plain = View("plain", ViewSpec(names=ViewNames(NameStyle.PLAIN)), SERVERS)
+    plain.reserved = frozenset({"call"})
+    said: list[str] = []
+    shelves = Catalog(
+        ["a"],
+        lambda ref, _: True,
+        lambda entry, view: said.append(view),
+        None,
+        [*two_views()[:1], plain],
+        AUDIENCES[::2],
+    )
+    publish(shelves, "a", Kind.TOOL, [tool("call"), tool("x")])
+    assert (names_in(shelves, "plain"), names_in(shelves, ""), said) == (["x"], ["a__call", "a__x"], ["plain"])
+
+
+def test_callers_that_rules_name_see_their_own_list() -> None:
+    audiences = [*AUDIENCES, ("", "ann"), ("v", "ann"), ("", "bob")]
+    shelves = Catalog(["a"], lambda ref, caller: ref.name != caller, lambda *_: None, None, two_views(), audiences)
+    publish(shelves, "a", Kind.TOOL, [tool("ann"), tool("x")])
+    assert names_in(shelves, "", caller="ann") == ["a__x"]
+    assert names_in(shelves, "", caller="bob") == names_in(shelves, "") == ["a__ann", "a__x"]
+    bobs, everybodys = (shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "", caller)) for caller in ("bob", ""))
+    assert bobs is everybodys
+    assert names_in(shelves, "v", caller="ann") == ["a__x"]
+
+
+def test_another_configuration_changes_views_in_one_step() -> None:
+    """New ones are there, former ones have nothing, and what did not change stays what it was."""
+    shelves, _ = viewed()
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y")])
+    plain = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "plain"))
+    former = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "v"))
+    version = shelves.version
+    new = ViewSpec(servers={"a": ViewServer(tools=("y",))})
+    shelves.set_views(two_views(v=new, new=new), [*AUDIENCES, ("new", "")])
+    assert names_in(shelves, "v") == names_in(shelves, "new") == ["a__y"]
+    assert shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "plain")) is plain
+    narrowed = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "v"))
+    assert former.version < narrowed.last_narrowed <= narrowed.version
+    assert shelves.version > version
+    shelves.set_views(two_views()[:1], AUDIENCES[:1])
+    gone = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "v"))
+    assert (gone.entries, gone.last_narrowed > narrowed.version) == ((), True)
+    shelves.set_views(two_views(v=new), AUDIENCES)
+    back = shelves.snapshot(Kind.TOOL, viewer_of(Era.SESSION, "v"))
+    assert (names_in(shelves, "v"), back.version > gone.version) == (["a__y"], True)
+
+
+async def test_a_long_list_is_in_no_changed_view_until_it_is_evaluated(nursery: trio.Nursery) -> None:
+    shelves, shown, _ = opening()
+    shelves.set_views(two_views(), AUDIENCES)
+    long(shelves, "a", shown)
+    nursery.start_soon(shelves.run)
+    everything = shelves.snapshot(Kind.TOOL, SESSION)
+    narrower = ViewSpec(servers={"a": ViewServer(tools=("7",))})
+    shelves.set_views(two_views(v=narrower), AUDIENCES)
+    assert not shelves.is_evaluated(Kind.TOOL)
+    assert names_in(shelves, "v") == []
+    assert shelves.snapshot(Kind.TOOL, SESSION) is everything
+    with trio.fail_after(5):
+        await shelves.wait_until_evaluated(Kind.TOOL)
+    assert names_in(shelves, "v") == ["a__7"]
+    assert shelves.snapshot(Kind.TOOL, SESSION) is everything
+
+
+@pytest.mark.parametrize("patterns", [("7", "8"), ("7", "9")])
+def test_views_that_change_while_lists_are_evaluated_hold_for_them(patterns: tuple[str, ...]) -> None:
+    """Also for one that had begun for other views, and needs nothing more for the present ones."""
+    first, then = (ViewSpec(servers={"a": ViewServer(tools=each)}) for each in (("7", "8"), patterns))
+    for steps in (1, LONG, 3 * LONG):
+        shelves, shown, _ = opening()
+        shelves.set_views(two_views(v=first), AUDIENCES)
+        long(shelves, "a", shown)
+        shown.remove(("a", "0"))
+        shelves.reevaluate(["a"])
+        judging = Paused(shelves._evaluate_due(Kind.TOOL))
+        for _ in range(steps):
+            next(judging)
+        shelves.set_views(two_views(v=then)[:2], AUDIENCES[:2])
+        judging.rest()
+        assert names_in(shelves, "v") == [f"a__{each}" for each in patterns]
+        found = shelves._listed(session("a"), Kind.TOOL)
+        assert found is not None
+        assert set(found.parts) == {*AUDIENCES[:2]}
+        assert names_in(shelves, "plain") == []
+
+
+def test_views_that_are_as_they_were_wake_nobody() -> None:
+    shelves, _ = viewed()
+    publish(shelves, "a", Kind.TOOL, [tool("x1"), tool("y")])
+    views = list(shelves._views.values())
+    version = shelves.version
+    shelves.set_views(views, AUDIENCES)
+    assert shelves.version == version
+
+
+def test_a_list_that_was_prepared_for_former_views_is_published_for_the_present_ones() -> None:
+    shelves, _ = viewed()
+    prepared = awaited(shelves.prepare_entries(session("a"), Kind.TOOL, [tool("x1"), tool("y")], shelves._is_visible))
+    shelves.set_views(two_views(v=ViewSpec(servers={"a": ViewServer(tools=("y",))})), AUDIENCES)
+    assert shelves.publish(Kind.TOOL, prepared)
+    assert (names_in(shelves, "v"), names_in(shelves, "")) == (["a__y"], ["a__x1", "a__y"])
+
+
+def test_a_view_with_names_of_its_own_is_charged_its_copies() -> None:
+    memory = Budget(200_000)
+    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda *_: None, memory)
+    assert shelves.charge(session("a"), Kind.TOOL, 1000)
+    shelves.set_views(two_views(), AUDIENCES)
+    assert memory.by_owner() == {owner("a"): (KEPT_COPIES + COPIES_IN_VIEW) * 1000}
+    publish(shelves, "a", Kind.TOOL, [tool("x1")])
+    memory.total = KEPT_COPIES * 4000
+    shelves.set_views(two_views()[:2], AUDIENCES[:2])
+    assert (memory.by_owner(), names_in(shelves, "v")) == ({owner("a"): KEPT_COPIES * 1000}, ["a__x1"])
+    shelves.set_views(two_views(), AUDIENCES)
+    assert (memory.by_owner(), names_in(shelves, "v")) == ({}, []), "there is no memory for the copies"
+
+
+def test_a_list_takes_as_many_steps_beside_many_servers_as_beside_few() -> None:
+    def steps(servers: int) -> int:
+        names = [f"s{number}" for number in range(servers)]
+        shelves = Catalog(names, lambda ref, _: True, lambda entry, _: None)
+        *others, last = [
+            awaited(shelves.prepare_entries(session(name), Kind.TOOL, [tool("x")], lambda ref, _: True))
+            for name in names
+        ]
+        for each in others:
+            shelves.publish(Kind.TOOL, each)
+        with counted_calls() as called:
+            shelves.publish(Kind.TOOL, last)
+            shelves.show(last.source)
+            shelves.withdraw(last.source)
+        return len(called)
+
+    assert steps(10) == steps(200)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=examples(50))
+def test_a_snapshot_of_single_changes_is_that_of_all_present_lists(order: random.Random) -> None:
+    shelves, servers = Catalog([], lambda ref, _: True, lambda entry, _: None), ["a", "b", "c", "d"]
+    for _ in range(20):
+        source, kind = Source(order.choice(servers), order.choice([*Era])), order.choice([Kind.TOOL, Kind.RESOURCE])
+        alone = order.random() < 0.5
+
+        def publish(source: Source = source, kind: Kind = kind, alone: bool = alone) -> None:
+            offered = [resource(WEB), resource("x://1")] if kind is Kind.RESOURCE else [tool("x")]
+            offered = offered[: order.randrange(3)]
+            entries = awaited(shelves.prepare_entries(source, kind, offered, shelves._is_visible))
+            shelves.publish(kind, entries, alone=alone)
+
+        steps: list[Callable[[], object]] = [
+            *[publish] * 4,
+            partial(shelves.mark_unlisted, source, kind, alone=alone),
+            partial(shelves.show, source),
+            partial(shelves.hide, source),
+            partial(shelves.withdraw, source),
+            partial(shelves.withdraw_server, source.server),
+            partial(shelves.set_servers, order.sample(servers, order.randrange(1, 5))),
+        ]
+        order.choice(steps)()
+        found = {(kind, viewer): shelves.snapshot(kind, viewer) for kind in Kind for viewer in (SESSION, STATELESS)}
+        assert not any(shelves._update_snapshots(kind, changed=True) for kind in Kind)
+        for snapshot in found.values():
+            assert list(snapshot.parts) == [server for server in shelves._order if server in snapshot.parts]
+            shared = Counter(uri for part in snapshot.parts.values() for uri in part.shared_names)
+            assert {entry.outward for entry in snapshot.colliding.values()} == {
+                uri for uri, count in shared.items() if count > 1
+            }

@@ -63,6 +63,7 @@ def test_memory_goes_back_after_a_peak() -> None:
     assert after < peak - 60
 
 
+@pytest.mark.slow
 @needs_glibc
 def test_the_library_takes_the_settings() -> None:
     script = "from host import heap; heap.tune(); print(heap._glibc().mallopt(-3, heap.LARGE))"
@@ -70,6 +71,7 @@ def test_the_library_takes_the_settings() -> None:
     assert done.stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_there_are_fewer_full_collections() -> None:
     script = (
         "import gc; gc.disable(); from host import heap; heap.spare_collections(); assert gc.isenabled();"

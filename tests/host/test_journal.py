@@ -30,8 +30,10 @@ from host.journal import (
     LoggedIn,
     LoginFailed,
     MessageDropped,
+    NoticeFailed,
     OutputLine,
     RequestCompleted,
+    RequestFailed,
     ServerFailed,
     ServerNeedsLogin,
     ServerReady,
@@ -40,6 +42,7 @@ from host.journal import (
     TokenNotRefreshed,
     excerpt,
 )
+from tests.kit.examples import examples
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,7 @@ from host.journal import (
         (ServerReady("gh", "GitHub 1", "3 tools", 0.42), "gh: ready in 0.4 s (3 tools)"),
         (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
         (ServerFailed("gh", "its key is unknown", math.inf), "gh: failed: its key is unknown"),
+        (RequestFailed("gh", "no (HTTP 403)", 'it says: "x"'), 'gh: a request failed: no (HTTP 403); it says: "x"'),
         (InstanceFailed("gh", "it ended"), "gh: a dedicated instance failed: it ended"),
         (ServerNeedsLogin("gh", "it wants one"), "gh: needs login: it wants one"),
         (LoggedIn("gh", "https://i.example", "console"), "gh: logged in at https://i.example (console)"),
@@ -76,6 +80,11 @@ from host.journal import (
         (
             DefinitionChanged("gh", "tool", "x\x1b", "held"),
             "gh: tool x\\x1b: not as it was approved; held until a person approves it (colonnade definitions)",
+        ),
+        (
+            DefinitionChanged("gh", "tool", "x", "reordered", 3, "do this"),
+            "gh: tool x and 2 more: not as it was approved, though only the order of its words differs; held until a "
+            "person approves it (colonnade definitions); do this",
         ),
         (
             DefinitionChanged("gh", "instructions", "", "accepted"),
@@ -141,7 +150,7 @@ def test_a_sample_is_short_and_escaped(text: str | bytes, shown: str) -> None:
     assert excerpt(text) == shown
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.text(st.characters(exclude_categories=())) | st.binary())
 def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
     shown = excerpt(text)
@@ -157,6 +166,7 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
         (ServerFailed("gh", "it ended", 2.0), Severity.WARNING),
         (ConfirmationRequested("gh", "1a2b", "The tool x"), Severity.WARNING),
         (ConsoleFailed("the port is taken"), Severity.ERROR),
+        (NoticeFailed("ask.notify[0]", "the webhook gave no answer"), Severity.WARNING),
         (AuditFailed("full"), Severity.ERROR),
         (DefinitionsLost("gone"), Severity.ERROR),
         (ConfigReloaded("a added", accepted=True), Severity.INFO),
@@ -167,6 +177,7 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "error -32602", 0.1), Severity.INFO),
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "failed", 0.1), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "held"), Severity.WARNING),
+        (DefinitionChanged("gh", "tool", "x", "reordered"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "accepted"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "edited"), Severity.INFO),
         (DefinitionChanged("gh", "tool", "x", "returned"), Severity.INFO),

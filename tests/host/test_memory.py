@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from host.memory import MIN_IDLE, Budget, Holding, OverBudget, Owner, Use, client_owner, server_owner
+from tests.kit.examples import examples
 
 ADA, BOB, GH = client_owner("ada"), client_owner("bob"), server_owner("gh")
 
@@ -223,7 +224,7 @@ def test_a_smaller_budget_leaves_half_of_it_to_what_is_not_kept() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), count=st.integers(1, 50), noise=st.lists(st.integers(1, 300), max_size=30))
 def test_an_equal_share_of_what_may_be_kept_can_be_had_in_any_order(
     data: st.DataObject, count: int, noise: list[int]
@@ -263,7 +264,7 @@ def test_an_equal_share_of_what_may_be_kept_can_be_had_in_any_order(
         assert kept.size(name) == sum(sizes[int(name)])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(sizes=st.lists(st.integers(1, 250), min_size=2, max_size=12), order=st.randoms(use_true_random=False))
 def test_who_wants_more_than_there_is_asks_in_vain_and_disturbs_nobody(sizes: list[int], order: random.Random) -> None:
     """However often, and in whatever order they ask again."""
@@ -406,4 +407,27 @@ class FairMachine(Machine):
 
 TestAnyMachine = AnyMachine.TestCase
 TestFairMachine = FairMachine.TestCase
-TestAnyMachine.settings = TestFairMachine.settings = settings(max_examples=30, stateful_step_count=30)
+TestAnyMachine.settings = TestFairMachine.settings = settings(max_examples=examples(30), stateful_step_count=30)
+
+
+def test_what_is_held_for_a_part_of_an_owner_can_be_revoked() -> None:
+    budget = Budget(1000)
+    dropped: list[str] = []
+
+    def hold(of: str | None) -> Holding:
+        def drop() -> None:
+            dropped.append(of or "nothing")
+            holding.release()
+
+        holding = budget.hold(client_owner("laptop"), Use.REQUESTS, 10, drop, of=of)
+        return holding
+
+    one, two, other = hold("one"), hold("two"), hold(None)
+    budget.revoke(lambda of: "its view is another" if of == "one" else "")
+    assert dropped == ["one"]
+    assert [(each.revoked, each.dropped) for each in (one, two, other)] == [
+        ("its view is another", True),
+        ("", False),
+        ("", False),
+    ]
+    assert budget.used == 20

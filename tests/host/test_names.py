@@ -10,19 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from config import HttpServer, Secret
+from config.model import LONGEST_NAME
+from config.types import LONGEST_LIMIT, SHORTEST_LIMIT
 from host.names import (
     MAX_MATCHED_LENGTH,
-    MAX_NAME,
-    inward_uri,
+    Names,
     matching_templates,
     outward_name,
     outward_uri,
     split_name,
+    split_uri,
     template_matches,
 )
 from tests.kit.cost import assert_costs_less
+from tests.kit.examples import examples
 
-CALM = settings(max_examples=80)
+CALM = settings(max_examples=examples(80))
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
 SERVERS = st.from_regex(r"[a-z][a-z0-9]{0,4}(-[a-z0-9]{1,4}){0,3}", fullmatch=True).filter(lambda id: len(id) <= 20)
 LONGEST = "abcdefghij-klmnopqrs"
@@ -37,8 +41,8 @@ def test_a_plain_name_stays_readable() -> None:
 def test_a_name_is_whole_up_to_the_limit_and_hashed_beyond(length: int) -> None:
     name = "n" * (length - len("gh__"))
     exported = outward_name("gh", name)
-    assert (exported == f"gh__{name}") == (length <= MAX_NAME)
-    assert len(exported) == min(length, MAX_NAME)
+    assert (exported == f"gh__{name}") == (length <= LONGEST_NAME)
+    assert len(exported) == min(length, LONGEST_NAME)
 
 
 def test_a_hashed_name_never_changes() -> None:
@@ -71,13 +75,23 @@ def adversarial_pairs() -> set[tuple[str, str]]:
     return pairs
 
 
+@CALM
+@given(SERVERS, ANY_TEXT, st.integers(SHORTEST_LIMIT, LONGEST_LIMIT))
+def test_every_limit_holds_the_prefix_and_the_whole_digest(prefix: str, name: str, limit: int) -> None:
+    exported = outward_name(prefix, name, limit)
+    assert len(exported) <= limit
+    assert split_name(exported)[0] == prefix
+    if exported != f"{prefix}__{name}":
+        assert re.fullmatch("_[a-z2-7]{8}", exported[-9:])
+
+
 @pytest.mark.slow
 def test_no_two_of_a_hundred_thousand_alike_pairs_meet() -> None:
     pairs = adversarial_pairs()
     assert len(pairs) > 100_000
     exported = {outward_name(server, name) for server, name in pairs}
     assert len(exported) == len(pairs)
-    assert max(map(len, exported)) <= MAX_NAME
+    assert max(map(len, exported)) <= LONGEST_NAME
 
 
 @pytest.mark.parametrize(
@@ -97,6 +111,33 @@ def test_no_two_of_a_hundred_thousand_alike_pairs_meet() -> None:
 )
 def test_the_first_two_underscores_end_the_server(exported: str, server: str | None) -> None:
     assert split_name(exported)[0] == server
+
+
+# The servers of a configuration
+
+
+def server(id: str, prefix: str | None = None, limit: int = LONGEST_NAME) -> HttpServer:
+    return HttpServer(id=id, url=Secret("http://h/"), prefix=prefix, longest_name=limit)
+
+
+def test_names_begin_with_the_prefix_and_lead_back_to_the_server() -> None:
+    names = Names({"github": server("github", "gh", 48), "notes": server("notes")})
+    assert names.outward_name("github", "search") == "gh__search"
+    assert len(names.outward_name("github", "x" * 100)) == 48
+    assert names.outward_uri("github", "file:///a") == "gh+file:///a"
+    assert names.inward_name("gh__search") == ("github", "search")
+    assert names.inward_uri("ui://gh+page", {"github"}) == ("github", "ui://page")
+    assert names.inward_name("notes__a__b") == ("notes", "a__b")
+
+
+def test_the_id_of_a_server_with_another_prefix_names_nothing() -> None:
+    names = Names({"github": server("github", "gh")})
+    assert names.inward_name("github__search") == (None, "search")
+    assert names.inward_uri("github+file:///a", {"github"}) is None
+    names = Names({"github": server("github")})
+    assert names.inward_name("github__search") == ("github", "search")
+    assert names.inward_name("gh__search") == ("gh", "search")  # of a server that is not configured
+    assert names.inward_uri("gh+x", {"github"}) is None
 
 
 # URIs
@@ -134,7 +175,7 @@ def test_every_uri_comes_back_exactly(server: str, uri: str) -> None:
     if re.match("https?://", uri, re.IGNORECASE):
         assert exported == uri
     else:
-        assert inward_uri(exported, {server, "other"}) == (server, uri)
+        assert split_uri(exported) == (server, uri)
 
 
 @CALM
@@ -148,7 +189,7 @@ def test_two_uris_meet_outside_only_if_both_are_the_same_web_address(a: str, b: 
     "exported", ["", "x", "http://h/x", "no+x", "GH+x", "+x", "ui://x", "ui://no+x", "x gh+x", "gh"]
 )
 def test_a_text_that_names_none_of_the_servers_tells_nothing(exported: str) -> None:
-    assert inward_uri(exported, {"gh"}) is None
+    assert Names().inward_uri(exported, {"gh"}) is None
 
 
 # Templates
@@ -160,7 +201,7 @@ def naive(template: str, uri: str) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.sampled_from(["a", "b", "ab", "{x}", "{+y}", "{", "}"]), max_size=8), st.text("ab{}", max_size=10))
 def test_templates_agree_with_a_naive_matcher(parts: list[str], uri: str) -> None:
     template = "".join(parts)

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from host.sanitize import (
     ELLIPSIS,
+    MAX_QUOTED,
+    quoted,
     sanitize,
     sanitize_json,
     visible,
@@ -21,7 +23,7 @@ from host.sanitize import (
 )
 from tests.kit.cost import assert_costs_less, least_cost
 
-EVERY = [chr(code) for code in range(0x110000)]
+EVERY = list(map(chr, range(0x110000)))
 SHOWN_NUMBERS = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 GONE = {"Cc", "Cf", "Cs", "Co"}
 NEW_LINES = "\n\r\x85\u2028\u2029"
@@ -213,6 +215,7 @@ def test_every_string_in_json_is_cleaned(text: str, left: str, ascii_only: bool)
         assert done is raw
 
 
+@pytest.mark.slow
 def test_every_character_is_found_in_json() -> None:
     for char in (*EVERY[:0xE000], *EVERY[0xE000:0xF900:97], *EVERY[0xF900:0xE1000], *EVERY[0xE1000::97], EVERY[-1]):
         if sanitize(char) != char:
@@ -382,3 +385,26 @@ def test_no_directory_of_an_absolute_path_stays(text: str) -> None:
     told = without_directories(f"see /secret/{text}")
     assert "/secret/" not in told or told == "see …/secret/" + told.partition("/secret/")[2]
     assert without_directories("see /secret/folder/file") == "see …/file"
+
+
+def test_a_text_of_a_peer_is_marked_cleaned_and_cut_for_people() -> None:
+    same = str
+    assert quoted("no access", same) == 'the server says: "no access"'
+    assert quoted("down", same, "the issuer") == 'the issuer says: "down"'
+    assert quoted(" \r\n\t", same) == ""
+    # It stays on its line and between its quotes, and shows what would be invisible.
+    told = quoted('no"\ns: ready\x1b[2J\x1b]0;title\x07 \u202eabc\x00', same)
+    assert told == 'the server says: "no\' s: ready ⟨U+202E⟩abc⟨U+0000⟩"'
+    assert quoted("über 日本語", same) == 'the server says: "über 日本語"'
+    longest = quoted("x" * 1000, same)
+    assert longest == f'the server says: "{"x" * (MAX_QUOTED - 1)}{ELLIPSIS}"'
+
+
+def test_a_secret_in_a_text_of_a_peer_is_redacted_whole() -> None:
+    def redact(text: str) -> str:
+        return text.replace("s3cr3t-t0ken", "***")
+
+    for text in ("s3cr3t-t0ken", "s3cr3t\x1b[0m-t0ken", " " * 9 + "s3cr3t-t0ken" + "y" * 900):
+        assert "s3cr3t" not in quoted(text, redact)
+    at_the_cut = "x" * (MAX_QUOTED - 5) + "s3cr3t-t0ken"
+    assert "s3" not in quoted(at_the_cut, redact)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.seal import KEY_BYTES, PREFIX, InvalidSeal, Seal, derive_key
+from tests.kit.examples import examples
 
 KEY = bytes(range(KEY_BYTES))
 NOW = 1000.0
@@ -61,7 +62,7 @@ def test_nothing_of_it_can_be_read_and_no_two_are_alike() -> None:
         assert not any(word in carried for word in (b"purpose", b"bound", b"content", struct.pack(">d", NOW + 60)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.binary(max_size=60))
 def test_one_bit_of_the_text_changed_and_it_is_refused(content: bytes) -> None:
     """Any bit, those of the prefix and those that the last character has to spare included."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
+from host.source import SHARED, Aspect, AspectRef, Endpoint, EntryRef, Source, launch_ref
 from host.subject import Item
 
 
@@ -30,3 +30,10 @@ def test_each_source_has_instructions_and_its_server_one_launch() -> None:
 
 def test_the_source_of_another_era_has_the_same_login() -> None:
     assert Source("a", Era.SESSION, "one").in_era(Era.STATELESS) == Source("a", Era.STATELESS, "one")
+
+
+def test_at_a_servers_own_endpoint_it_alone_answers() -> None:
+    assert SHARED.includes("a")
+    assert Endpoint("a", view="v").includes("a")
+    assert not Endpoint("a").includes("b")
+    assert len({SHARED, Endpoint("a"), Endpoint(view="a"), Endpoint(caller="a")}) == 4, "each is another endpoint"

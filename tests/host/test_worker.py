@@ -115,6 +115,7 @@ def _pid_after(seconds: float) -> int:
     return os.getpid()
 
 
+@pytest.mark.slow
 async def test_a_process_whose_work_is_cancelled_is_spared_if_it_ends_soon() -> None:
     first = await run_in_worker(os.getpid)
     with trio.move_on_after(0.05) as scope:
@@ -123,6 +124,7 @@ async def test_a_process_whose_work_is_cancelled_is_spared_if_it_ends_soon() -> 
     assert await run_in_worker(os.getpid) == first
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_stopped_is_killed_soon_after_its_work_was_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,6 +137,7 @@ async def test_a_process_that_is_stopped_is_killed_soon_after_its_work_was_cance
     assert await run_in_worker(os.getpid) not in (first, os.getpid())
 
 
+@pytest.mark.slow
 async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -146,6 +149,7 @@ async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_her
     assert await run_in_worker(os.getpid) not in (first, os.getpid())
 
 
+@pytest.mark.slow
 async def test_work_that_a_process_had_no_time_for_is_not_repeated_where_it_would_hold_the_loop_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,6 +169,7 @@ async def stopped() -> int:
     return pid
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only its kernel kills them")
 async def test_a_host_that_is_killed_leaves_no_process_though_it_be_stopped() -> None:
     host = await trio.lowlevel.open_process(
@@ -190,6 +195,7 @@ async def test_a_host_that_is_killed_leaves_no_process_though_it_be_stopped() ->
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of processes")
 async def test_the_thread_of_the_loop_starts_the_processes() -> None:
     """They die with the thread that started them, and a worker thread of trio ends after some idle seconds."""
@@ -218,6 +224,7 @@ def test_a_process_says_nothing_when_the_host_is_gone(size: int | None) -> None:
     assert (said, process.returncode) == (b"", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells of processes")
 def test_the_processes_have_no_environment_and_end_with_the_loop() -> None:
     before = children()

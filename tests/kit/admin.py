@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -14,6 +15,9 @@ from host.admin.schema import (
     SECTIONS,
     AdminError,
     AdminState,
+    CallerView,
+    ClientList,
+    DefinitionList,
     Done,
     HostInfo,
     HostStatus,
@@ -22,10 +26,12 @@ from host.admin.schema import (
     ServerLog,
     StateSections,
 )
-from host.policy.rows import Explanation
-from host.slices import Steps, complete
+from host.policy.argument_texts import outlined
+from host.policy.fingerprint import pretty
+from host.policy.rows import DefinitionRow, Explanation
 from host.subject import Item
 from host.wire.descent import PeerProcess
+from tests.kit.awaited import checkpoint
 
 T = TypeVar("T")
 
@@ -43,19 +49,49 @@ def confirmation(id: str = "q1", **more: Any) -> dict[str, Any]:
         "name": "create_issue",
         "summary": "The tool create_issue of github",
         "arguments": '{\n  "owner": "acme",\n  "title": "The login page is slow"\n}',
+        "outline": [],
+        "texts": [],
         "others": "",
         "caller": "laptop",
+        "process": None,
+        "says": "",
+        "through": "",
         "session": True,
         "rule": "tools.ask: create_*",
+        "origin": "",
         "asked": NOW,
         "until": NOW + 50,
         "waiting": 1,
         "why": "",
         "answers": ["deny", "once", "session", "time", "always"],
         "whole_session": True,
+        "whole_time": False,
         "claims": [],
         "description": "Opens a new issue.",
         "definition": '{\n  "description": "Opens a new issue.",\n  "name": "create_issue"\n}',
+        **more,
+    }
+
+
+def arguments(**given: object) -> dict[str, Any]:
+    """The arguments of a confirmation, as a host shows them."""
+    raw = json.dumps(given).encode()
+    outline, texts = outlined(raw)
+    return {"arguments": pretty(raw), "outline": outline, "texts": texts}
+
+
+def client(**more: Any) -> Any:
+    """A client behind a relay."""
+    return {
+        "says": "claude-code 2.1",
+        "process": {"program": "claude", "pid": 4712, "folder": "/home/me/work"},
+        "transport": "relay",
+        "token": "",
+        "endpoint": "",
+        "view": "",
+        "era": "handshake",
+        "revision": "2025-11-25",
+        "since": NOW,
         **more,
     }
 
@@ -72,6 +108,7 @@ def held(name: str = "get_issue", **more: Any) -> dict[str, Any]:
         "since": NOW,
         "rejected": False,
         "problem": "",
+        "order": "",
         "trust": "untrusted",
         "diff": [
             {"op": "same", "text": '{"description": "Reads an issue'},
@@ -80,6 +117,24 @@ def held(name: str = "get_issue", **more: Any) -> dict[str, Any]:
             {"op": "same", "text": '"}'},
         ],
         "text": '{"description": "Reads an issue and sends it on"}',
+        **more,
+    }
+
+
+def offered(name: str = "get_issue", **more: Any) -> Any:
+    """A definition of a server's list."""
+    return {
+        "server": "github",
+        "kind": "tool",
+        "name": name,
+        "standing": "approved",
+        "fingerprint": f"sha256:{name}",
+        "by": "first sight",
+        "counts": False,
+        "claims": ["read-only", "open-world"],
+        "description": "Reads an issue.",
+        "text": f'{{\n  "name": "{name}"\n}}',
+        "problem": "",
         **more,
     }
 
@@ -102,10 +157,60 @@ def entry(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def view(name: str = "coding", **more: Any) -> dict[str, Any]:
+    """A view."""
+    return {
+        "name": name,
+        "callers": ["laptop"],
+        "is_default": False,
+        "search": "off",
+        "servers": ["github"],
+        "entries": {"tools": 4, "resources": 0, "resourceTemplates": 0, "prompts": 1},
+        "tokens": 1234,
+        "left_out": [],
+        **more,
+    }
+
+
+def caller_view(view: str = "coding", **more: Any) -> Any:
+    """What a caller sees in a view."""
+    entries = [
+        {
+            "server": "github",
+            "kind": "tool",
+            "name": name,
+            "outward": f"github__{name}",
+            "title": "",
+            "description": "What it does",
+            "verdict": verdict,
+            "tokens": 120,
+        }
+        for name, verdict in (("list_issues", "allow"), ("create_issue", "ask"))
+    ]
+    return {
+        "address": "/mcp",
+        "view": view,
+        "callers": ["laptop", "ci"],
+        "search": "off",
+        "servers": ["github"],
+        "instructions": "Work in small steps.",
+        "tokens": 1234,
+        "entries": entries,
+        "left_out": [left_out()],
+        **more,
+    }
+
+
+def left_out(name: str = "search", **more: Any) -> dict[str, Any]:
+    """Something that a view leaves out."""
+    return {"server": "github", "kind": "tool", "name": name, "why": f"more than one is called {name} here", **more}
+
+
 def server(id: str = "github", **more: Any) -> dict[str, Any]:
     """One of the servers."""
     return {
         "id": id,
+        "prefix": id,
         "title": None,
         "transport": "http",
         "state": "ready",
@@ -125,9 +230,11 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "bytes_in": 52_300,
         "held": 1,
         "unmatched": [],
+        "uncounted": 0,
         "left_out": [],
         "list_problems": [],
         "warnings": [],
+        "sandbox": "",
         "login_failed": "",
         **more,
     }
@@ -177,12 +284,20 @@ class FakeAdminApi:
         self._change_waiters = trio.lowlevel.ParkingLot()
         self.requests: list[tuple[Any, ...]] = []
         self.present: list[str] = []
+        self.definition_rows: list[DefinitionRow] = []
+        """All definitions that the servers offer."""
         self.proposals: dict[str, LoginProposal] = {}
         """The logins that can be opened, by server."""
+        self.caller_views: dict[str | None, CallerView] = {}
+        """What callers see, by their names."""
         self.console_urls = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
         self.refusals: list[tuple[PeerProcess, str, int]] = []
         self.fails = False
         """Whether every request fails by a fault of ours."""
+
+    @property
+    def reader(self) -> FakeAdminApi:
+        return self
 
     def add(self, section: str, *items: Any) -> None:
         """Something new to see."""
@@ -205,11 +320,17 @@ class FakeAdminApi:
             "endpoint": "http://127.0.0.1:8808/mcp",
         }
 
+    def connected_clients(self) -> ClientList:
+        return {"clients": [client()]}
+
     async def status(self) -> HostStatus:
         await trio.lowlevel.checkpoint()
         return {
             **self.host_info(),
             "uptime": 11_520.0,
+            "clients": 1,
+            "ends_after": None,
+            "ends_in": None,
             "process": {"descriptors": 30, "max_descriptors": 1024, "memory": 80 << 20, "memory_peak": 96 << 20},
             "servers": list(self._sections["servers"]),
             "confirmations": len(self._sections["confirmations"]),
@@ -234,10 +355,10 @@ class FakeAdminApi:
             await self._change_waiters.park()
         return dict(self._version)
 
-    def answer(
+    async def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
-    ) -> Steps[Done]:
-        yield None
+    ) -> Done:
+        await checkpoint()
         self._record("answer", id, answer, seconds, arguments, channel.value)
         found = self._take("confirmations", lambda each: each["id"] == id, "this question is not open any more")
         if answer in ("session", "time", "always"):
@@ -245,58 +366,78 @@ class FakeAdminApi:
             self.add("grants", grant(f"g-{id}", scope=answer, arguments=bound, name=found["name"]))
         return {"done": f"{answer}: {found['name']}"}
 
-    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
-        yield None
+    async def deny_all(self, server: str, ids: list[str], channel: Channel) -> Done:
+        await checkpoint()
         self._record("deny_all", server, ids, channel.value)
         for id in ids:
             self._take("confirmations", lambda each, id=id: each["id"] == id, "none of these is open any more")
         return {"done": f"{len(ids)} denied"}
 
-    def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Steps[Done]:
-        yield None
+    async def definitions(self, server: str, caller: str = "") -> DefinitionList:
+        await checkpoint()
+        self._record("definitions", server)
+        return {
+            "definitions": [each for each in self.definition_rows if each["server"] == server],
+            "rules": [],
+            "sandbox": "",
+        }
+
+    async def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Done:
+        await checkpoint()
         self._record("decide", *astuple(item), fingerprint, decision, channel.value)
         self._take("held", lambda each: each["fingerprint"] == fingerprint, "the definition changed meanwhile")
         if decision == "approve":
             self.add("catalog", entry(item.name))
         return {"done": f"{decision}: {item.name}"}
 
-    def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
-        yield None
+    async def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done:
+        await checkpoint()
         self._record("decide_all", server, fingerprints, decision, channel.value)
+        for row in self.definition_rows:
+            if row["fingerprint"] in fingerprints:
+                row["counts"], row["by"] = True, channel.value
+        self.replace("catalog", self._sections["catalog"])
         for each in [each for each in self._sections["held"] if each["fingerprint"] in fingerprints]:
             self._take("held", lambda one, gone=each: one is gone, "gone")
             self.add("catalog", entry(each["name"]))
         return {"done": f"{len(fingerprints)} approved"}
 
-    def revoke(self, grant: str, channel: Channel) -> Steps[Done]:
-        yield None
+    async def revoke(self, grant: str, channel: Channel) -> Done:
+        await checkpoint()
         self._record("revoke", grant, channel.value)
         self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
         return {"done": "taken back"}
 
-    def control(self, server: str, action: str) -> Steps[Done]:
-        yield None
+    async def control(self, server: str, action: str) -> Done:
+        await checkpoint()
         self._record("control", server, action)
         if server != "time":
             raise AdminError(f"there is no server {server} in the configuration; did you mean time?")
         return {"done": f"{server}: {action}"}
 
-    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
-        yield None
+    async def reload(self, *, apply: bool, shown: str | None) -> Done:
+        await checkpoint()
         self._record("reload", apply, shown)
         if apply:
             self.replace("configuration", [])
         return {"done": "configuration read again: nothing has changed."}
 
-    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
-        yield None
+    async def login(self, server: str, channel: Channel) -> LoginProposal:
+        await checkpoint()
         self._record("login", server, channel.value)
         if server not in self.proposals:
             raise AdminError(f"{server}: the issuer has no PKCE (S256)")
         return self.proposals[server]
 
-    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
-        yield None
+    async def caller_view(self, caller: str | None, view: str) -> CallerView:
+        await checkpoint()
+        self._record("caller_view", caller, view)
+        if view == "review":
+            raise AdminError(f"/mcp/@review does not exist for {caller}")
+        return self.caller_views[caller]
+
+    async def server_log(self, server: str, after: int) -> ServerLog:
+        await checkpoint()
         self._record("server_log", server, after)
         lines: list[LogLine] = [
             {"n": 7, "t": 0.0, "line": "no API key given", "stream": "stderr"},
@@ -304,17 +445,23 @@ class FakeAdminApi:
         ]
         return {"lines": [each for each in lines if each["n"] > after]}
 
-    def explain(self, item: Item, arguments: dict[str, Any] | None) -> Steps[Explanation]:
-        yield None
-        self._record("explain", *astuple(item), arguments)
+    async def explain(
+        self, item: Item, arguments: dict[str, Any] | None, caller: str | None = None, view: str = ""
+    ) -> Explanation:
+        await checkpoint()
+        self._record("explain", *astuple(item), arguments, *(each for each in (caller, view) if each))
         return {
             "verdict": "ask",
             "rule": "tools.ask: create_*",
+            "origin": "",
             "tried": [
                 {"rule": "tools.deny: delete_*", "verdict": "deny", "matched": False, "why": "another name"},
                 {"rule": "tools.ask: create_*", "verdict": "ask", "matched": True, "why": "the name matches"},
             ],
+            "view": view,
+            "callers": ["ci"],
             "standing": "approved",
+            "by": "console",
             "fingerprint": "sha256:1",
             "grant": None,
             "limits": {},
@@ -330,11 +477,9 @@ class FakeAdminApi:
         finally:
             self.present.remove(channel.value)
 
-    def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
-        return steps
-
-    async def run_steps(self, steps: Steps[T]) -> T:
-        return await complete(steps)
+    @contextmanager
+    def attributing(self, peer: PeerProcess) -> Iterator[None]:
+        yield
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int) -> None:
         self.refusals.append((peer, why, unrecorded))

@@ -9,20 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import trio
 from mcp_types.methods import parse_server_notification, validate_server_result
 from msgspec import Raw
 
-from config import Listen
+from config import DEFAULT_CAPACITY, CallerSpec, Capacity, Listen, ViewSpec
+from host.addresses import Addresses
 from host.downstream.call_store import open_call_store
+from host.downstream.connected_clients import ConnectedClients
 from host.downstream.http.app import open_http_endpoint
 from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
-from host.wire.asgi import IMMEDIATE, ASGIApp, Event, Scope, Send, encode_headers
+from host.source import Endpoint
+from host.wire.asgi import IMMEDIATE, ASGIApp, Event, Scope, Send, Wait, cancel_when, encode_headers
+from host.wire.deadlines import CallScope
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
@@ -67,6 +72,11 @@ class Response:
     def events(self) -> list[SseEvent]:
         """The events of a stream that have data, with their names and ids."""
         return [event for event in EventParser().feed(self.body) if isinstance(event, SseEvent) and event.data]
+
+    async def ended(self) -> Response:
+        """The same, once all of it is there."""
+        await self.complete.wait()
+        return self
 
     def outcome(self, method: str) -> dict[str, Any]:
         """The result that a stateless request of this method got, once every message is what the schema says; raises
@@ -115,9 +125,10 @@ class Connection:
         self.session: str | None = None
         self.leaves = trio.Event()
         self.stop = trio.Event()
+        self.clients = ConnectedClients()
         """The event that the host sets when it stops."""
-        self.change_tokens: Callable[[Listen], None] = lambda listen: None
-        """Has the endpoint let in other access tokens."""
+        self.change_access: Callable[[Listen, Addresses], None] = lambda listen, addresses: None
+        """Has the endpoint let in other access tokens, at other addresses."""
         self.reads = trio.Event()
         """Unset, the client takes nothing of any answer."""
         self.reads.set()
@@ -156,6 +167,7 @@ class Connection:
         path, _, query = path.partition("?")
         scope: Scope = {
             "type": "http",
+            "http_version": "1.1",
             "method": method,
             "raw_path": path.encode(),
             "path": path,
@@ -186,9 +198,15 @@ class Connection:
             await self.reads.wait()
             take(event)
 
+        at_once = _Immediate(self, coming if pieces is None else [], take, send)
         if self.at_once:
-            scope["extensions"][IMMEDIATE] = _Immediate(self, coming if pieces is None else [], take, send)
-        self._nursery.start_soon(self._app, scope, receive, send)
+            scope["extensions"][IMMEDIATE] = at_once
+
+        async def serve() -> None:
+            await self._app(scope, receive, send)
+            await at_once.going_on()
+
+        self._nursery.start_soon(serve)
         return answer
 
     async def get(self, method: str, path: str = "/mcp", body: object = b"", **more: Any) -> Response:
@@ -257,6 +275,12 @@ class _Immediate:
         self._coming = coming
         self._take = take
         self._send = send
+        self._rest: Event | None = None
+        self.going_on: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self._woken = trio.Event()
+
+    def take_scope(self) -> CallScope:
+        return CallScope()
 
     def take_body(self, limit: int) -> bytes | None:
         if not self._client.writes.is_set() or not self._coming or len(self._coming[0]) > limit:
@@ -275,6 +299,34 @@ class _Immediate:
             self._take(event)
         return None
 
+    def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
+        self.going_on = serve
+
+    def send_part(self, body: bytes) -> bool:
+        event: Event = {"type": "http.response.body", "body": body, "more_body": True}
+        if self._client.reads.is_set():
+            self._take(event)
+            return True
+        self._rest = event
+        self.wake()
+        return False
+
+    async def wait_client(self, seconds: float) -> Wait:
+        if self._rest is not None:
+            await self._send(self._rest)
+            self._rest = None
+            return Wait.WOKEN
+        leaves, woken = self._client.leaves, self._woken
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for event in (leaves, woken):
+                    nursery.start_soon(cancel_when, event, nursery.cancel_scope)
+        self._woken = trio.Event()
+        return Wait.LEFT if leaves.is_set() else Wait.WOKEN if woken.is_set() else Wait.SILENT
+
+    def wake(self) -> None:
+        self._woken.set()
+
     async def _send_all(self, events: list[Event]) -> None:
         for event in events:
             await self._send(event)
@@ -291,43 +343,65 @@ async def open_stateless(world: World) -> AsyncIterator[Stateless]:
     def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))
 
-    async with open_call_store(on_crash, world.memory) as calls:
-        yield Stateless(world.router, world.journal, calls, Tasks(world.router, calls), world.seal)
+    async with open_call_store(on_crash, world.memory) as calls, trio.open_nursery() as nursery:
+        stateless = Stateless(world.router, world.journal, calls, Tasks(world.router, calls), world.seal)
+        nursery.start_soon(stateless.announcements.run)
+        yield stateless
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def open_http_app(
     *servers: ScriptedServer,
     listen: Listen | None = None,
-    status: bytes = b"{}",
+    views: Mapping[str, ViewSpec] = MappingProxyType({}),
+    callers: Mapping[str, CallerSpec] = MappingProxyType({}),
+    default_view: str | None = None,
+    status: Callable[[Endpoint], bytes] = lambda endpoint: b"{}",
     key: bytes | None = None,
     console: ASGIApp | None = None,
     settled: bool = True,
+    capacity: Capacity = DEFAULT_CAPACITY,
     **more: Any,
 ) -> AsyncIterator[tuple[World, Connection]]:
     """The HTTP face with scripted servers behind it, which have been started if `settled`, and a client of it; for
     `key`, and for `more`, see `open_world`."""
     async with trio.open_nursery() as nursery:
-        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), key=key, **more) as world:
+        served = servers or (ScriptedServer("a", tools=["x"]),)
+        async with open_world(*served, key=key, views=views, callers=callers, **more) as world:
             if settled:
                 await world.settled()
-            stop = trio.Event()
+            stop, clients = trio.Event(), ConnectedClients()
             async with (
                 open_stateless(world) as stateless,
                 open_http_endpoint(
                     listen or Listen(),
+                    Addresses(views, callers, default_view),
                     world.router,
                     stateless,
                     world.journal,
-                    lambda: status,
+                    status,
                     stop,
                     console,
                     memory=world.memory,
+                    clients=clients,
                     record_attempt=world.gate.decision_log.record_attempt,
+                    capacity=capacity,
                 ) as app,
             ):
                 connection = Connection(app.serve, nursery)
-                connection.change_tokens = app.change_tokens
+                connection.change_access = app.change_access
                 connection.stop = stop
+                connection.clients = clients
                 yield world, connection
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_session(
+    *servers: ScriptedServer, revision: str = "2025-11-25", capabilities: Mapping[str, Any] | None = None, **more: Any
+) -> AsyncIterator[tuple[World, Connection]]:
+    """As `open_http_app`, with a client that has shaken hands."""
+    async with open_http_app(*servers, **more) as (world, connection):
+        await connection.open(revision=revision, capabilities=capabilities)
+        yield world, connection

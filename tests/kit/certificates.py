@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
 from pathlib import Path
 
 from cryptography import x509
@@ -32,3 +33,39 @@ def write_certificate(folder: Path, name: str = "localhost", *, begin: int = -1,
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return cert_file, key_file
+
+
+def server_settings(folder: Path, *names: str) -> tuple[ssl.SSLContext, Path]:
+    """The settings of a server with a certificate for these names, and the file to trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    alternatives: list[x509.GeneralName] = []
+    for each in names:
+        try:
+            alternatives.append(x509.IPAddress(ipaddress.ip_address(each)))
+        except ValueError:
+            alternatives.append(x509.DNSName(each))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = folder / "certificate.pem"
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    file.write_bytes(pem)
+    whole = folder / "server.pem"
+    whole.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + pem
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(whole)
+    return context, file

@@ -1,4 +1,4 @@
-"""The cost of work: the processor time of this thread.
+"""The cost of work: the processor time of this thread, or the calls of functions.
 
 A virtual machine counts its own pauses as such time, and a busy one takes longer for the same work. So the work is done
 several times, and the cheapest time counts: what is slow by itself is slow each time.
@@ -7,8 +7,11 @@ several times, and the cheapest time counts: what is slow by itself is slow each
 from __future__ import annotations
 
 import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 ATTEMPTS = 5
 CONTROL_COST = 0.015
@@ -21,6 +24,24 @@ def cost(work: Callable[[], object]) -> float:
     began = time.thread_time()
     work()
     return time.thread_time() - began
+
+
+@contextmanager
+def counted_calls() -> Iterator[list[str]]:
+    """The names of all functions that are called in the block, in order; those of C included."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+        elif event == "c_call" and argument is not sys.setprofile:
+            called.append(getattr(argument, "__qualname__", ""))
+
+    sys.setprofile(note)
+    try:
+        yield called
+    finally:
+        sys.setprofile(None)
 
 
 def least_cost(work: Callable[[], object], *, attempts: int = ATTEMPTS) -> float:

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
 from msgspec import structs
 
-from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
+from config import AskSpec, CallerSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.audit.writer import Audit
 from host.journal import Journal
 from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation
@@ -26,11 +27,13 @@ from host.policy.grants import AccessRequest, Grant, Grants
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import run_inline
 from host.source import EntryRef, Source
-from host.storage.directory import open_state
+from host.storage.directory import State, open_state
 from host.storage.sqlite import SqliteStore, open_store
 from host.subject import Item, Subject
+from tests.kit.awaited import awaited, checkpoint, is_at_once
+
+T = TypeVar("T")
 
 _IN_MEMORY = "/dev/shm"
 _Bound = TypeVar("_Bound", AccessRequest, Grant, AuditRecord)
@@ -74,19 +77,40 @@ def open_gate(
     state: Path | None = None,
     source: Path = SOURCE,
     full: bool = False,
+    callers: Mapping[str, CallerSpec] | None = None,
 ) -> Iterator[Gate]:
     """A gate for the block. `state` is where decisions are kept; two gates over the same one are as two hosts, or as
     one after a restart. `source` is the configuration file, which is not read."""
     with folder() as made:
         opened = open_state(state or made / "state")
+        if state is None:
+            _copy_empty_store(opened)
         with (
             Audit(opened.audit, full=full) as audit,
-            open_store(opened, source, run_in_thread=run_here) as store,
+            open_store_here(opened, source) as store,
         ):
             decision_log = DecisionLog(audit, journal or Journal())
             confirmations = ConfirmationQueue(Grants(store), ask or AskSpec(), decision_log.record_confirmation)
             trusts = {server: spec.trust for server, spec in servers.items()}
-            yield Gate(servers, Pins(store, trusts), confirmations, decision_log)
+            yield Gate(servers, callers or {}, Pins(store, trusts), confirmations, decision_log)
+
+
+@cache
+def _empty_store() -> bytes:
+    """The database of a state directory that was opened once, by nobody's configuration yet."""
+    with folder() as made:
+        opened = open_state(made / "state")
+        with open_store(opened, SOURCE, run_in_thread=run_here):
+            pass
+        with closing(sqlite3.connect(opened.path / "colonnade.db", isolation_level=None)) as database:
+            database.execute("DELETE FROM config")
+        return (opened.path / "colonnade.db").read_bytes()
+
+
+def _copy_empty_store(state: State) -> None:
+    """Put a database with its tables into a new state directory: to make them anew takes longer than most tests."""
+    with open(os.open(state.path / "colonnade.db", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as copy:
+        copy.write(_empty_store())
 
 
 @contextmanager
@@ -96,7 +120,7 @@ def store_opener(
     """For the block, what opens the store of a state directory as one host more: without threads."""
     opened = open_state(state)
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(open_store(opened, SOURCE, run_in_thread=run_here, monotonic=monotonic))
+        yield lambda: stack.enter_context(open_store_here(opened, SOURCE, monotonic))
 
 
 @contextmanager
@@ -107,10 +131,36 @@ def locked(state: Path) -> Iterator[None]:
         yield
 
 
-async def run_here(work: Callable[[], None]) -> None:
+async def run_here(work: Callable[[], T], /) -> T:
     """Run it without a thread, for which a clock that jumps would not wait."""
-    work()
-    await trio.lowlevel.checkpoint()
+    result = work()
+    await checkpoint()
+    return result
+
+
+class Turn:
+    """The lock of a store, which holds up nothing that is done at once: who has it only waits for a checkpoint."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+
+    async def __aenter__(self) -> None:
+        if not is_at_once():
+            await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        if not is_at_once():
+            self._lock.release()
+
+
+@contextmanager
+def open_store_here(
+    state: State, source: Path, monotonic: Callable[[], float] = time.monotonic
+) -> Iterator[SqliteStore]:
+    """A store without threads."""
+    with open_store(state, source, run_in_thread=run_here, monotonic=monotonic) as store:
+        store._turn = Turn()  # type: ignore[assignment]  # no lock of trio can be taken without a checkpoint
+        yield store
 
 
 def entry(server: str, kind: Kind, name: str, era: Era = Era.SESSION) -> EntryRef:
@@ -120,13 +170,13 @@ def entry(server: str, kind: Kind, name: str, era: Era = Era.SESSION) -> EntryRe
 
 def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes], era: Era = Era.SESSION) -> None:
     """The server lists this now, over a session if nothing else is said."""
-    assert gate.definitions.commit(run_inline(gate.definitions.prepare(Source(server, era), kind, offered)))
+    assert gate.definitions.commit(awaited(gate.definitions.prepare(Source(server, era), kind, offered)))
 
 
 def approve_all(gate: Gate) -> None:
     """A person approves of all that is held back now."""
     for each in gate.definitions.pins.held():
-        run_inline(gate.definitions.approve(each.item, each.fingerprint, Channel.CONSOLE.value))
+        awaited(gate.definitions.approve(each.item, each.fingerprint, Channel.CONSOLE.value))
 
 
 @contextmanager
@@ -142,7 +192,7 @@ def auto_answering(
         for confirmation in confirmations.list_all() if is_there else ():
             if confirmation.waiters:
                 asked.append(confirmation)
-                run_inline(confirmations.answer(confirmation.id, answer, Channel.CONSOLE, seconds=60.0))
+                awaited(confirmations.answer(confirmation.id, answer, Channel.CONSOLE, seconds=60.0))
 
     confirmations.subscribe(look)
     try:

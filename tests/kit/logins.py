@@ -12,11 +12,11 @@ import trio
 
 from host.journal import Event
 from host.oauth.documents import ClientRegistration
-from host.slices import run_inline
 from host.storage.sqlite import SqliteStore
 from host.storage.store import CredentialKey
 from host.upstream.credentials import Credential, Credentials
 from host.upstream.vault import Login, Vault
+from tests.kit.awaited import awaited
 from tests.kit.gates import folder, store_opener
 from tests.kit.issuer import Issuer
 
@@ -57,12 +57,12 @@ def login(at: Issuer, /, **changes: Any) -> Login:
 def put(store: SqliteStore, stored: Login, key: CredentialKey = NOTES) -> None:
     """Store a login, as another process does."""
     sealed = VAULT.close(key, stored)
-    run_inline(store.write(lambda transaction: transaction.put_credential(key, sealed)))
+    awaited(store.write(lambda transaction: transaction.put_credential(key, sealed)))
 
 
 def present(store: SqliteStore, key: CredentialKey = NOTES) -> Login | None:
     """The login as it is stored now."""
-    stored = run_inline(store.read_credentials()).get(key)
+    stored = awaited(store.read_credentials()).get(key)
     return None if stored is None else VAULT.open(key, stored)
 
 

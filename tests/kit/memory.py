@@ -9,11 +9,10 @@ from typing import Any
 import trio
 from msgspec import Raw
 
-from host.jsonrpc.glance import read_unless_long
 from host.jsonrpc.messages import ErrorBody, Id, Notification, Request, write
 from host.peer.peer import InFlight, Peer
 from host.protocol.versions import Revision
-from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
+from host.wire.link import Deliver, LinkLost, Parcel, received_in
 
 Piece = tuple[bytes, Id | None]
 
@@ -34,8 +33,8 @@ class MemoryLink:
     async def run(self, deliver: Deliver) -> None:
         with suppress(trio.ClosedResourceError):
             async for data, about in self._incoming:
-                for message in read_unless_long(data, self.revision is not None and self.revision.has_batches):
-                    deliver(ReceivedMessage(message, about, len(data)))
+                for received in received_in(data, self.revision is not None and self.revision.has_batches, about):
+                    deliver(received)
         raise LinkLost(self.loss_reason or "the other end was closed")
 
     async def send(self, parcel: Parcel) -> None:
@@ -62,6 +61,11 @@ class MemoryLink:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as problem:
             raise LinkLost("the other end was closed") from problem
 
+    async def read_bytes(self) -> bytes:
+        """The next message from the other end, as bytes; raises trio.EndOfChannel at the end."""
+        data, _ = await self._incoming.receive()
+        return data
+
     def close(self) -> None:
         self._outgoing.close()
         self._incoming.close()
@@ -82,7 +86,9 @@ class NullHandler:
     def on_notification(self, notice: Notification, in_flight: InFlight[Any]) -> None:
         return
 
-    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
+    def on_dropped(
+        self, what: str, detail: str, size: int = 0, *, awaited: bool = False, answers: str = "", text: bytes = b""
+    ) -> None:
         return
 
 

@@ -13,7 +13,7 @@ from host import worker
 class InlineProcesses(worker._WorkerPool):
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
         _, _, head, *texts = order
-        function, arguments = pickle.loads(head, buffers=texts)
+        function, arguments = pickle.loads(head, buffers=map(bytes, texts))
         _, _, *parts = worker._pack(worker._outcome(function, arguments))
         return [bytes(part) for part in parts]
 

@@ -10,17 +10,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
+import pytest
 import trio
 from msgspec import Raw
 
-from config import AskSpec, Consent, ServerSpec, StdioServer
+from config import AskSpec, CallerSpec, Config, Consent, ServerSpec, StdioServer, ViewSpec
 from config.references import Secret
+from host import slices
 from host.catalog import Catalog
+from host.client_process import ClientProcess
+from host.downstream.list_changes import Announcements
 from host.downstream.sessions import Session
 from host.exchange import Answer, Caller, Exchange, MrtrRound, NoClient
 from host.journal import EntryOmitted, Event, Journal
@@ -35,7 +47,8 @@ from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY, Era
 from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
-from host.slices import Charge, Slices, Steps, run_inline
+from host.slices import _Turns
+from host.source import Endpoint
 from host.upstream.credentials import Credentials
 from host.upstream.instances import Instances
 from host.upstream.open_logins import OpenLogins
@@ -43,6 +56,7 @@ from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Link, LinkLost, ReceivedMessage
+from tests.kit.awaited import awaited
 from tests.kit.gates import SOURCE, approve_all, auto_answering, open_gate
 from tests.kit.memory import MemoryLink, memory_links
 from tests.kit.worker import run_workers_inline
@@ -54,40 +68,53 @@ Reply = Callable[[dict[str, Any]], Awaitable[object]]
 T = TypeVar("T")
 
 
-class CountedSlices(Slices):
-    """Slices that charge by the number of steps, so that the cost of a list does not depend on the machine.
+class CountedTurns(_Turns):
+    """Has `host.slices.charged` count pauses, so that the cost of a list does not depend on the machine.
 
     Attributes:
-        step: processor seconds that a step is said to take.
+        step: processor seconds that are said to pass until a pause.
         charged: processor seconds that were charged.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._end = -inf
         self.step = 20e-6
         self.charged = 0.0
+        self._passed = 0.0
+        self._charging_since: float | None = None
+        super().__init__()
 
-    async def run(self, steps: Steps[T], charge: Charge | None = None) -> T:
-        count = 0
+    @property
+    def end(self) -> float:
+        self._passed += self.step
+        return self._end
 
-        def counted() -> Steps[T]:
-            nonlocal count
-            while True:
-                try:
-                    waiting = next(steps)
-                except StopIteration as end:
-                    done: T = end.value
-                    return done
-                finally:
-                    count += 1
-                yield waiting
+    @end.setter
+    def end(self, end: float) -> None:
+        self._end = end
 
-        try:
-            return await super().run(counted())
-        finally:
-            if charge is not None:
-                self.charged += count * self.step
-                charge(count * self.step)
+    def thread_time(self) -> float:
+        """In turns when work goes on, and when it waits or ends."""
+        if self._charging_since is None:
+            self._charging_since = self._passed
+        else:
+            self.charged += self._passed - self._charging_since
+            self._charging_since = None
+        return self._passed
+
+
+@contextmanager
+def counted_turns() -> Iterator[CountedTurns]:
+    turns = CountedTurns()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slices, "_turns", turns)
+        patch.setattr(slices, "thread_time", turns.thread_time)
+        yield turns
+
+
+def says_revision(params: Mapping[str, Any]) -> bool:
+    """Whether the request came over a stateless connection."""
+    return "io.modelcontextprotocol/protocolVersion" in params.get("_meta", {})
 
 
 class ScriptedServer:
@@ -112,9 +139,10 @@ class ScriptedServer:
         consent: Consent | None = None,
         **spec: Any,
     ) -> None:
-        self.spec = StdioServer(
-            id=id, command=(Secret("scripted"),), cwd=Path("/"), env={}, consent=consent or Consent(), **spec
-        )
+        spec.setdefault("cwd", Path("/"))
+        self.spec = StdioServer(id=id, command=(Secret("scripted"),), env={}, consent=consent or Consent(), **spec)
+        self.launches: list[StdioServer] = []
+        """What every connection was opened with."""
         self.id = id
         self.lists: dict[str, list[dict[str, Any]]] = {
             "tools": [each if isinstance(each, dict) else tool(each) for each in tools],
@@ -162,6 +190,11 @@ class ScriptedServer:
         self._heard, self._hearing = trio.open_memory_channel[Request | Notification](1000)
         self._replies: dict[Id, trio.Event] = {}
         self._said: dict[Id, Raw | PeerError] = {}
+
+    @property
+    def started_in(self) -> list[str]:
+        """The folder of every connection."""
+        return [str(spec.cwd) for spec in self.launches]
 
     @property
     def live(self) -> int:
@@ -236,6 +269,10 @@ class ScriptedServer:
 
     # What the host sees
 
+    def open_link_over(self, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
+        """A link over the transport that the host wants. Here there is only one."""
+        return self.open_link()
+
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         self.connections += 1
@@ -258,7 +295,7 @@ class ScriptedServer:
             if isinstance(message, Request):
                 nursery.start_soon(self._reply, link, message)
             elif isinstance(message, Notification):
-                if message.method == "notifications/cancelled" and self._ends_listening(message):
+                if message.method == "notifications/cancelled" and self._ends_listening(link, message):
                     return
                 if message.method != "notifications/initialized":
                     self._heard.send_nowait(message)
@@ -281,9 +318,11 @@ class ScriptedServer:
         with suppress(LinkLost):
             link.write_bytes(write(answer))
 
-    def _ends_listening(self, notice: Notification) -> bool:
+    def _ends_listening(self, link: MemoryLink, notice: Notification) -> bool:
         named = json.loads(bytes(notice.params or b"{}")).get("requestId")
-        ended = next((each for each in reversed(self.listens) if each["id"] == named), None)
+        # A session with the same server has ids of its own, which may be equal.
+        is_ours = self._listen_links.get(named) is link
+        ended = next((each for each in reversed(self.listens) if is_ours and each["id"] == named), None)
         if ended is not None:
             ended["ended"] = True
         return ended is not None or named == self._discovered
@@ -403,6 +442,11 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
+def endpoint_of(endpoint: Endpoint | str | None) -> Endpoint:
+    """The own endpoint of the server of this id, or (None) that of all servers."""
+    return endpoint if isinstance(endpoint, Endpoint) else Endpoint(endpoint)
+
+
 class ScriptedClient:
     """A client of one endpoint. `notifications` holds the notifications it got, `server_requests` the questions that
     wait for `replies`; results come from `request`."""
@@ -471,13 +515,23 @@ class ScriptedClient:
 
     async def listen_changes(self) -> None:
         """Listen on the standing stream, until cancelled."""
+        async with announcing(self.session._router) as announcements:
+            with self.session.listening(announcements, self._hear):
+                await trio.sleep_forever()
 
-        async def send(notice: Notification) -> None:
-            self._hear(notice)
-            await trio.lowlevel.checkpoint()
 
-        with self.session.standing.attached(self._hear):
-            await self.session.notify_changes(send)
+@asynccontextmanager
+async def announcing(router: Router) -> AsyncIterator[Announcements]:
+    """Announcements that run for the block; a problem with one client fails the test."""
+    announcements = Announcements(router, _unexpected)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(announcements.run)
+        yield announcements
+        nursery.cancel_scope.cancel()
+
+
+def _unexpected(problem: Exception) -> None:
+    raise problem
 
 
 class Refusal(Exception):
@@ -540,7 +594,7 @@ class World:
         runtime: Runtime,
         router: Router,
         seal: Seal,
-        work: CountedSlices,
+        work: CountedTurns,
     ) -> None:
         self.servers = servers
         self.work = work
@@ -555,15 +609,27 @@ class World:
 
     async def client(
         self,
-        endpoint: str | None = None,
+        endpoint: Endpoint | str | None = None,
         revision: str = "2025-11-25",
         capabilities: Mapping[str, Any] | None = None,
         identity: str | None = None,
+        process: ClientProcess | None = None,
+        *,
+        early: bool = False,
+        info: Mapping[str, str] | None = None,
     ) -> ScriptedClient:
-        """A client that has shaken hands."""
-        session = Session("test", endpoint, self.router, self.journal, identity, memory=self.memory)
-        info = {"name": "test", "version": "1"}
-        params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
+        """A client that has shaken hands: if it is not `early`, when the first lists are known, after 2 s at most. A
+        text as `endpoint` is the own endpoint of that server."""
+        at = endpoint_of(endpoint)
+        if not early:
+            with trio.move_on_after(2.0):
+                await self.upstreams.wait_listed(Caller("test", at, process=process))
+        session = Session("test", at, self.router, self.journal, identity, memory=self.memory, process=process)
+        params = {
+            "protocolVersion": revision,
+            "capabilities": capabilities or {},
+            "clientInfo": info or {"name": "test", "version": "1"},
+        }
         client = ScriptedClient(session)
         client.opened = _outcome(  # type: ignore[attr-defined]  # for the few tests that look at it
             await session.open(Request(0, "initialize", Raw(json.dumps(params).encode())))
@@ -578,27 +644,38 @@ class World:
         at: MrtrRound | None = None,
         *,
         capabilities: Mapping[str, Any] | None = None,
-        endpoint: str | None = None,
+        endpoint: Endpoint | str | None = None,
         identity: str | None = None,
         level: str | None = None,
+        process: ClientProcess | None = None,
     ) -> Answer:
         """The answer to a request whose caller repeats requests, at the beginning or `at` a later round. Raises what
         the router raises."""
         abilities = abilities_of(LATEST, encode(dict(capabilities or {})))
-        caller = Caller("test", endpoint, identity, abilities, era=Era.STATELESS)
+        caller = Caller("test", endpoint_of(endpoint), identity, abilities, era=Era.STATELESS, process=process)
         found = members(encode(dict(params)))
         return await self.router.answer(
             Exchange(Request(1, method, encode_object(found)), found, caller, NoClient(), level, at or MrtrRound())
         )
 
-    def configures(self, *servers: ScriptedServer, restart: Collection[str] = ()) -> None:
-        """The configuration names these servers from now on; those in `restart` otherwise than before."""
+    def configures(
+        self,
+        *servers: ScriptedServer,
+        restart: Collection[str] = (),
+        views: Mapping[str, ViewSpec] = MappingProxyType({}),
+        callers: Mapping[str, CallerSpec] = MappingProxyType({}),
+    ) -> None:
+        """The configuration has these servers, views and callers from now on; the servers in `restart` otherwise than
+        before. Everything happens as in `LiveConfig`."""
         self.servers.clear()
         self.servers.update({server.id: server for server in servers})
         specs = {server.id: server.spec for server in servers}
+        found = self.gate.policies.views
+        found.replace(Config(servers=specs, views=views, callers=callers))
         self.catalog.set_servers([id for id, spec in specs.items() if not spec.disabled])
-        self.gate.replace(specs)
-        run_inline(self.gate.authorizer.grants.store_revocations())
+        self.catalog.set_views(found, found.audiences())
+        self.gate.replace(specs, callers)
+        awaited(self.gate.authorizer.grants.store_revocations())
         self.upstreams.apply(specs, restart)
 
     def approves(self) -> None:
@@ -631,6 +708,8 @@ async def open_world(
     key: bytes | None = None,
     credentials: Credentials | None = None,
     logins: OpenLogins | None = None,
+    views: Mapping[str, ViewSpec] = MappingProxyType({}),
+    callers: Mapping[str, CallerSpec] = MappingProxyType({}),
 ) -> AsyncIterator[World]:
     """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, for the configuration
     `source`, and `key` what seals states, for a world after this one; `credentials` are the logins of servers, `logins`
@@ -641,17 +720,25 @@ async def open_world(
     specs = {server.id: server.spec for server in servers}
 
     def open_link(spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
-        return by_id[spec.id].open_link()
+        if isinstance(spec, StdioServer):
+            by_id[spec.id].launches.append(spec)
+        return by_id[spec.id].open_link_over(http_sse=http_sse)
 
-    with open_gate(specs, journal, ask=ask, state=state, source=source) as gate:
+    with (
+        counted_turns() as work,
+        open_gate(specs, journal, ask=ask, state=state, source=source, callers=callers) as gate,
+    ):
         memory = Budget(now=trio.current_time)
+        found = gate.policies.views
+        found.replace(Config(servers=specs, views=views, callers=callers))
         catalog = Catalog(
             list(by_id),
             gate.definitions.is_visible_cached,
-            lambda entry: journal.note(EntryOmitted(entry.ref.server, entry.outward)),
+            lambda entry, view: journal.note(EntryOmitted(entry.ref.server, entry.left_out or entry.outward)),
             memory,
+            found,
+            found.audiences(),
         )
-        catalog.slices = work = CountedSlices()
         remembered = None
         if state is not None:
             pins = gate.definitions.pins
@@ -661,3 +748,19 @@ async def open_world(
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
             yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal, work)
+
+
+@asynccontextmanager
+async def open_client(
+    *servers: ScriptedServer,
+    endpoint: Endpoint | str | None = None,
+    revision: str = "2025-11-25",
+    capabilities: Mapping[str, Any] | None = None,
+    identity: str | None = None,
+    process: ClientProcess | None = None,
+    early: bool = False,
+    **world: Any,
+) -> AsyncIterator[tuple[World, ScriptedClient, trio.Nursery]]:
+    """A world with a client, see `World.client`, and what runs beside the test; for `world`, see `open_world`."""
+    async with open_world(*servers, **world) as made, trio.open_nursery() as nursery:
+        yield made, await made.client(endpoint, revision, capabilities, identity, process, early=early), nursery

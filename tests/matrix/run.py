@@ -321,7 +321,7 @@ def run(features: Sequence[Feature]) -> Results:
             addresses: dict[str, Target] = {"http": host.url, "sse": f"{base}/sse"}
             parties = [([side for side in SIDES if side.transport != "stdio"], addresses)]
             for revision, file in zip(REVISIONS, others, strict=True):
-                command = [COLONNADE, "serve", str(file), "--stdio", "--state", str(file.parent / "state")]
+                command = [COLONNADE, "serve", str(file), "--stdio", "--own", "--state", str(file.parent / "state")]
                 parties.append(([Side(revision, "stdio")], {"stdio": command}))
             trio.run(_all, parties, features, results)
             results.log = host.errors

@@ -45,6 +45,7 @@ def test_what_is_right_is_answered(url: str) -> None:
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("headers", "arguments"),
     [
@@ -90,6 +91,7 @@ class Silent(Stateless):
         pass
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "message",
     [

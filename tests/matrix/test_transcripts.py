@@ -39,8 +39,9 @@ def test_what_varies_is_replaced(message: dict[str, Any], kept: dict[str, Any]) 
 
 def test_streams_stand_one_after_the_other() -> None:
     changed = {"method": "notifications/tools/list_changed"}
+    asked_too_early = {"result": {"taskId": "t", "status": "working"}}
     received: list[tuple[int | None, dict[str, Any]]] = [
-        *((2, {"b": 1}), (None, {"c": 1}), (1, {"a": 1})),
+        *((2, {"b": 1}), (3, {"status": 200}), (3, asked_too_early), (None, {"c": 1}), (1, {"a": 1})),
         *((None, changed), (2, {"b": 2}), (2, {"b": 2})),
     ]
     assert transcript(received) == ['{"a": 1}', '{"b": 1}', '{"b": 2}', '{"c": 1}']

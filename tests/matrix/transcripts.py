@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -35,21 +35,28 @@ SERVER = re.compile(r"v[\d-]+-(http|sse|stdio|both)(__|\+)")
 CLIENT = re.compile(r"client-[\d-]+-(http|sse|stdio)")
 
 
-def transcript(received: Iterable[tuple[int | None, Mapping[str, Any]]], server: str = "") -> Transcript:
+def transcript(received: Sequence[tuple[int | None, Mapping[str, Any]]], server: str = "") -> Transcript:
     """The messages that a client received: the streams of its requests one after the other, then what came on none.
     Streams are independent of each other, and so is what happens meanwhile, so no order is kept there. Nor is how often
-    something was repeated, as when a task is asked for until it is done; nor which lists changed, whoever changed
-    them."""
+    something was repeated; nor whether a task that was asked for was still being worked on; nor which lists changed,
+    whoever changed them."""
     streams: dict[int, list[str]] = {}
     standing, meanwhile = list[str](), list[str]()
+    early = {about for about, message in received if _is_still_working(message)} - {None}
     for about, message in received:
         method = str(message.get("method"))
-        if method.endswith("/list_changed"):
+        if method.endswith("/list_changed") or _is_still_working(message) or about in early:
             continue
         stream = standing if about is None else streams.setdefault(about, [])
         (meanwhile if method in MEANWHILE else stream).append(normalised(message, server))
     ordered = [*(streams[id] for id in sorted(streams)), standing, sorted(meanwhile)]
     return [each for lines, _ in groupby(ordered) for each, _ in groupby(lines)]
+
+
+def _is_still_working(message: Mapping[str, Any]) -> bool:
+    """Whether it answers who asked too early for a task that has begun. How soon one asks is a matter of time."""
+    result = message.get("result", {})
+    return bool(result.get("status") == "working" and result.get("resultType") != "task")
 
 
 def normalised(message: Mapping[str, Any], server: str) -> str:

@@ -24,7 +24,7 @@ from trio.testing import MockClock
 from host.errors import ColonnadeError
 from host.exchange import InputRequired
 from host.jsonrpc.messages import Request
-from host.slices import run_inline
+from tests.kit.awaited import awaited
 from tests.kit.scripts import Step
 from tests.kit.transcripts import Transcript, Transcripts, differences, keep, names
 from tests.kit.world import Refusal
@@ -32,7 +32,7 @@ from tests.orders.test_consent import KINDS, NAMES, STEPS, Call, Listener, Machi
 
 FILE = Path(__file__).with_name("transcripts.json")
 SCRIPTS = 300
-ORDERS = 4
+ORDERS = 8
 VARYING = frozenset(
     ("v", "seq", "ts", "mono", "prev", "hash", "file", "former", "pid", "of", "micros", "question", "grant", "expires")
 )
@@ -71,7 +71,7 @@ class Recorded(Machine):
         over = [call for call in self.calls if call.done and call not in self._open]
         self._open += over
         self._happened += [f"{call.caller} {call.key} {call.n} ends: {outcome(call.answer)}" for call in over]
-        seen = run_inline(self.admin.sections_in_steps(VIEWS))
+        seen = awaited(self.admin.reader.sections(VIEWS))
         rows: dict[str, Any] = {**seen}
         for section, name in VIEWS.items():
             view = sorted("/".join(str(row[each]) for each in ROW if each in row) for row in rows[section])
@@ -81,8 +81,8 @@ class Recorded(Machine):
         self.lines += sorted(self._happened)
         self._happened.clear()
 
-    def leaves(self, server: str, request: Request) -> None:
-        super().leaves(server, request)
+    def leaves(self, server: str, request: Request, era: str) -> None:
+        super().leaves(server, request, era)
         params = json.loads(bytes(request.params or b"{}"))
         self._happened.append(f"to {server}: {params[NAMES[KINDS[request.method]]]} {params.get('arguments')}")
 

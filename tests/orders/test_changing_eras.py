@@ -186,6 +186,7 @@ class Run:
         return {each["name"].removeprefix("a__") for each in found["tools"]}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(2))
 async def test_calls_survive_changes_of_eras_capabilities_and_lists(seed: int, autojump_clock: MockClock) -> None:
     server, order = ChangingServer(), random.Random(seed)

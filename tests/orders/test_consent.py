@@ -9,6 +9,7 @@ a server's behalf, is held against it at the very moment at which it leaves.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -24,34 +25,59 @@ from typing import Any
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
-from msgspec import Raw
+from msgspec import Raw, structs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust, Verdict
+from config import (
+    AskSpec,
+    CallerSpec,
+    Channel,
+    Check,
+    Condition,
+    Config,
+    Consent,
+    Eras,
+    KindConsent,
+    Listen,
+    Rule,
+    ToolClaim,
+    Trust,
+    Verdict,
+    load,
+)
 from config.diff import difference
 from config.model import Limits
 from host.admin import state as admin_state
+from host.admin.host_admin import HostAdmin
 from host.admin.schema import AdminError
-from host.admin.state import HostAdmin
 from host.audit.verify import Integrity
 from host.errors import ColonnadeError
-from host.exchange import InputRequired, MrtrRound
+from host.exchange import Answered, InputRequired, MrtrRound
 from host.journal import InternalError
 from host.jsonrpc.messages import Notification, Request, read, write
 from host.jsonrpc.raw import encode, members
 from host.policy.fingerprint import Launch, launch_of
-from host.slices import run_inline
+from host.policy.grants import AccessRequest
+from host.policy.pins import Pins, StaleDecision
+from host.protocol.methods import Kind
+from host.protocol.versions import Era
+from host.source import Endpoint, EntryRef, Source
+from host.storage.store import StateError
 from host.subject import Item
 from host.upstream.state import Ready
 from host.wire.link import Link, LinkLost
 from tests.host.audit.kit import verify
+from tests.kit.awaited import awaited
 from tests.kit.control import FakeControl
+from tests.kit.gates import store_opener
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, open_world
+from tests.reference import UNTOLD, opinion
 
-PLAYED = int(os.environ.get("COLONNADE_CONSENT_SCRIPTS", "200"))
-"""Scripts that each of the SHARDS plays; more of them for a run that has the time."""
+PLAYED = int(os.environ.get("COLONNADE_CONSENT_SCRIPTS", "120"))
+"""Scripts that each of the SHARDS plays; more of them for a run that has the time. Each takes about 0.1 s of the
+processor, and all of them must end within the timeout of a test on a busy machine."""
 SHARDS = 2
 STATELESS = "2026-07-28"
 CALL_KEY = "test.example/call"
@@ -61,6 +87,10 @@ OVERTIME = 400.0
 
 Key = tuple[str, str, str]
 """Server, kind and name."""
+Offered = tuple[str, str, str, str]
+"""The same, as it is listed in one era."""
+ERAS = {"plain": ("session",), "shady": ("session",), "free": ("stateless",), "wary": ("session", "stateless")}
+WORDS = {"session": "with a session", "stateless": "without a session"}
 
 TARGETS: list[Key] = [
     ("plain", "tool", "write"),
@@ -75,6 +105,10 @@ TARGETS: list[Key] = [
     ("plain", "tool", "read"),
     ("plain", "tool", "wipe"),
     ("free", "tool", "write"),
+    ("wary", "tool", "look"),
+    ("wary", "tool", "edit"),
+    ("wary", "tool", "look"),
+    ("wary", "tool", "edit"),
 ]
 NUMBERS = (2, 3, 2, 7)
 METHODS = {"tool": "tools/call", "prompt": "prompts/get", "resource": "resources/read"}
@@ -93,11 +127,86 @@ def among(op: str, value: Any) -> tuple[Condition, ...]:
 
 # The rules, as the host has them and as they are meant
 
+READ_ONLY, DESTRUCTIVE, CLOSED, OPEN = (
+    (ToolClaim.READ_ONLY,),
+    (ToolClaim.DESTRUCTIVE,),
+    (ToolClaim.CLOSED_WORLD, ToolClaim.READ_ONLY),
+    (ToolClaim.OPEN_WORLD,),
+)
+ANNOTATIONS: dict[int, dict[str, Any]] = {
+    1: {"readOnlyHint": True},
+    2: {"readOnlyHint": "true", "destructiveHint": True},
+    3: {"readOnlyHint": True, "destructiveHint": True, "openWorldHint": False},
+    4: {"destructiveHint": False},
+}
+"""What a tool of the wary server says about itself, by its version. It may be a lie, and contradict itself."""
 
-def consents(variant: int) -> dict[str, tuple[Consent, Trust]]:
+
+def word(of: str) -> Consent:
+    """As a file has it."""
+    text = f"servers: {{wary: {{command: [x], consent: {of}}}}}"
+    return load(SOURCE, {}, data=text.encode()).servers["wary"].consent
+
+
+def tools(
+    allow: tuple[Rule, ...] | None = None,
+    ask: tuple[Rule, ...] = (),
+    deny: tuple[Rule, ...] = (),
+    default: Verdict | None = None,
+) -> Consent:
+    return Consent(tools=KindConsent(allow, ask, deny, default))
+
+
+READERS = tools((Rule("*", claims=READ_ONLY),), default=Verdict.ASK)
+MIXED = tools(
+    (Rule("*", claims=CLOSED), Rule("edit", among("eq", 2), claims=READ_ONLY)),
+    (Rule("look", claims=READ_ONLY),),
+    (Rule("*", claims=DESTRUCTIVE),),
+    default=Verdict.ASK,
+)
+ANNS = tools((Rule("look", callers=("ann",)), Rule("edit", among("eq", 2), claims=READ_ONLY, callers=("ann", "ben"))))
+SHARED = tools(
+    (Rule("*", claims=READ_ONLY, callers=("ann",)),),
+    (Rule("edit", callers=("ben",)),),
+    (Rule("look", among("eq", 7), callers=("ann", "ben")), Rule("edit", claims=DESTRUCTIVE, callers=("ann",))),
+    default=Verdict.ASK,
+)
+WARY: list[tuple[Consent, Consent, Trust]] = [
+    (word("read-only"), READERS, Trust.STANDARD),
+    (word("read-only"), READERS, Trust.UNTRUSTED),
+    (MIXED, MIXED, Trust.STANDARD),
+    (word("careful"), tools(default=Verdict.ASK), Trust.STANDARD),
+    (word("read-only"), READERS, Trust.TRUSTED),
+    (tools(None, (Rule("*", claims=OPEN),)),) * 2 + (Trust.STANDARD,),
+    (tools((Rule("*", claims=READ_ONLY),), (Rule("edit", claims=DESTRUCTIVE),)),) * 2 + (Trust.STANDARD,),
+    (word("closed"), tools(default=Verdict.DENY), Trust.UNTRUSTED),
+    (ANNS,) * 2 + (Trust.STANDARD,),
+    (SHARED,) * 2 + (Trust.STANDARD,),
+    (tools(None, (Rule("look", callers=("ben",)),), (Rule("edit", callers=("ann",)),)),) * 2 + (Trust.UNTRUSTED,),
+]
+"""The rules of the wary server, as the host has them, as they are meant, and the trust in it."""
+
+
+ALICE, BOB = CallerSpec("alice"), CallerSpec("bob")
+NAMED: list[dict[str, CallerSpec]] = [{"ann": ALICE, "ben": BOB}, {"ann": ALICE}, {"ann": BOB, "ben": ALICE}, {}]
+"""The callers by their names in rules."""
+CALLERS = ("", "ann", "ben")
+
+
+def judged(rules: int, name: str, n: int, told: object, caller: str) -> tuple[str, frozenset[str]]:
+    """The verdict on a call of a tool of the wary server, and names for the rules that could decide. `told`: its
+    annotations, or UNTOLD; `caller`: its name in rules, or empty."""
+    _, consent, trust = WARY[rules]
+    found = opinion(consent, trust, "tools", name, {"n": n}, told, caller)
+    return found.verdict, frozenset(map(repr, found.rules)) or frozenset([found.said])
+
+
+def consents(variant: int, rules: int = 0) -> dict[str, tuple[Consent, Trust]]:
     write = Rule("wri*" if variant == 1 else "write")
-    ask = [Rule("pay", among("range", (3, None)))] + ([write] if variant not in (2, 3) else [])
-    deny = [Rule("wipe"), Rule("read", among("eq", 7))] + ([write] if variant == 3 else [])
+    ask = [Rule("pay", among("range", (3, None))), Rule("read", callers=("ann",))]
+    ask += [write] if variant not in (2, 3) else []
+    deny = [Rule("wipe"), Rule("read", among("eq", 7)), Rule("write", callers=("ben",))]
+    deny += [write] if variant == 3 else []
     allow = [Rule("read"), Rule("pay"), Rule("hold")] + ([write] if variant == 2 else [])
     tools = KindConsent(tuple(allow), tuple(ask), tuple(deny))
     prompts = KindConsent(default=Verdict.DENY if variant == 2 else Verdict.ASK)
@@ -113,11 +222,12 @@ def consents(variant: int) -> dict[str, tuple[Consent, Trust]]:
         "plain": (plain, Trust.STANDARD),
         "shady": (shady, Trust.STANDARD if variant == 4 else Trust.UNTRUSTED),
         "free": (free, Trust.STANDARD),
+        "wary": (WARY[rules][0], WARY[rules][2]),
     }
 
 
-def meant(variant: int, key: Key, n: int) -> tuple[str, str]:
-    """The verdict on a call, and a name for the rule that asks."""
+def meant(variant: int, key: Key, n: int, caller: str) -> tuple[str, str]:
+    """The verdict on a call, and a name for the rule that asks. `caller`: its name in rules, or empty."""
     server, kind, name = key
     if kind == "sampling":
         return ("allow", "") if variant == 3 else ("ask", "sampling by trust")
@@ -132,18 +242,27 @@ def meant(variant: int, key: Key, n: int) -> tuple[str, str]:
     if kind == "resource":
         return "ask", "x://a"
     if name == "write":
-        return {2: ("allow", ""), 3: ("deny", ""), 1: ("ask", "wri*")}.get(variant, ("ask", "write"))
+        return (
+            ("deny", "")
+            if caller == "ben"
+            else {2: ("allow", ""), 3: ("deny", ""), 1: ("ask", "wri*")}.get(variant, ("ask", "write"))
+        )
     if name == "pay":
         return ("ask", "pay") if n >= 3 else ("allow", "")
     if name == "read":
-        return ("deny", "") if n == 7 else ("allow", "")
+        return ("deny", "") if n == 7 else ("ask", "read by ann") if caller == "ann" else ("allow", "")
     return ("allow", "") if name == "hold" else ("deny", "")
 
 
-def asking(variant: int, server: str) -> set[str]:
+def asking(variant: int, rules: int, server: str) -> set[str]:
     """The rules of a server by which a person may be asked."""
+    if server == "wary":
+        cases = itertools.product(("look", "edit"), NUMBERS, (UNTOLD, *ANNOTATIONS.values()), CALLERS)
+        asked = [judged(rules, *case) for case in cases]
+        return {rule for verdict, named in asked if verdict == "ask" for rule in named}
     keys = {key for key in TARGETS if key[0] == server} | ({(server, "sampling", "sampling")} - {("shady",) * 3})
-    return {rule for key in keys for n in NUMBERS for verdict, rule in [meant(variant, key, n)] if verdict == "ask"}
+    found = [meant(variant, *case) for case in itertools.product(keys, NUMBERS, CALLERS)]
+    return {rule for verdict, rule in found if verdict == "ask"}
 
 
 # What happened, as it is known here
@@ -185,9 +304,9 @@ class Given:
     session: object | None
     numbers: frozenset[int] | None
     """None: any."""
-    version: int | None
+    versions: set[int | None]
     program: str
-    rule: str
+    rules: set[str]
     expires: float | None
     tick: int
     spent: bool = False
@@ -196,16 +315,40 @@ class Given:
 
 @dataclass(eq=False)
 class Definition:
-    """One entry as its server lists it, and what people think of it."""
+    """One entry as its server lists it in one era, and what people think of it."""
 
     version: int | None = 1
     """None while it is not listed."""
     known: set[int | None] = field(default_factory=set)
     """What the host may take it for: it is told a moment later."""
     served: int | None = None
+    last: int | None = None
+    """Of those that were ever served."""
     approved: int | None = None
+    by_person: bool = False
+    """It was a person who approved, and not the trust in the server."""
     closed: bool = False
     """A person took it back or rejected it: nothing is approved by itself any more."""
+    former: tuple[int | None, bool] | None = None
+    """What was approved, and whether by a person, before another process decided: the host looks a moment later."""
+
+    def stands(self, trust: Trust) -> bool:
+        """Whether what was offered last may be used."""
+        if trust is Trust.TRUSTED:
+            return True
+        return self.approved is not None and self.approved == self.last and (self.by_person or trust is Trust.STANDARD)
+
+    def approves(self, trust: Trust) -> Iterator[tuple[int, bool]]:
+        """The versions that may be used, and whether their claims count."""
+        known = (self.known or {self.served}) - {None}
+        for approved, by_person in filter(None, ((self.approved, self.by_person), self.former)):
+            for version in known:
+                holds = version == approved and (by_person or trust is Trust.STANDARD)
+                if version is not None and (trust is Trust.TRUSTED or holds):
+                    yield version, by_person or trust is Trust.TRUSTED
+
+    def approve(self, version: int) -> None:
+        self.approved, self.by_person, self.closed = version, True, False
 
 
 class Tapped(MemoryLink):
@@ -214,22 +357,21 @@ class Tapped(MemoryLink):
     def __init__(self, link: MemoryLink, player: Player) -> None:
         super().__init__(link._outgoing, link._incoming)
         self._player = player
+        self._era = "stateless"
 
     def write_bytes(self, data: bytes, about: int | str | None = None) -> None:
         message = read(data)
+        if isinstance(message, Request) and message.method == "initialize":
+            self._era = "session"
         if isinstance(message, Request) and message.method in KINDS:
-            self._player.machine.leaves(self._player.id, message)
+            self._player.machine.leaves(self._player.id, message, self._era)
         super().write_bytes(data, about)
 
 
 class Player(ScriptedServer):
     def __init__(self, id: str, machine: Machine, **more: Any) -> None:
         self.machine = machine
-        offers = {
-            "tools": {"listChanged": True},
-            "prompts": {"listChanged": True},
-            "resources": {"listChanged": True},
-        }
+        offers = {LISTS[kind]: {"listChanged": True} for server, kind, _ in TARGETS if server == id}
         answers = {"tools/call": self.call, "prompts/get": self.get, "resources/read": self.read_one}
         super().__init__(id, answers=answers, capabilities=offers, **more)
         self.held: list[tuple[int, trio.Event]] = []
@@ -242,13 +384,13 @@ class Player(ScriptedServer):
             yield Tapped(link, self)
 
     async def call(self, params: dict[str, Any]) -> object:
-        n = params["arguments"]["n"]
+        n, stateless = params["arguments"]["n"], self._answers_statelessly
         if params["name"] == "hold":
             released = trio.Event()
             self.held.append((n, released))
             await released.wait()
-        more = {"resultType": "complete"} if self.stateless else {}
-        if self.stateless and n != 7 and "requestState" not in params:
+        more = {"resultType": "complete"} if stateless else {}
+        if stateless and n != 7 and "requestState" not in params:
             form = {"message": "Which?", "requestedSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}
             questions = {"k": {"method": "elicitation/create", "params": form}}
             return {"resultType": "input_required", "inputRequests": questions, "requestState": f"state {n}"}
@@ -263,8 +405,9 @@ class Player(ScriptedServer):
     def _builtin(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         found = super()._builtin(method, params)
         for kind, member in LISTS.items():
-            if method == f"{member}/list":
-                self.machine.serves(self.id, kind, [dict(each) for each in self.lists[member]])
+            if method == f"{member}/list" and found is not None:
+                era = "stateless" if self._answers_statelessly else "session"
+                self.machine.serves(self.id, kind, found[member], era)
         return found
 
 
@@ -288,11 +431,17 @@ class Machine:
         self.tally: Counter[str] = Counter()
         self.calls: list[Call] = []
         self.given: dict[str, Given] = {}
-        self.definitions: dict[Key, Definition] = {key: Definition() for key in TARGETS}
-        self.variant = 0
-        self.programs = dict.fromkeys(("plain", "shady", "free"), "/bin/one")
+        self.definitions: dict[Offered, Definition] = {
+            (*key, era): Definition() for key in TARGETS for era in ERAS[key[0]]
+        }
+        self.definitions["wary", "tool", "edit", "stateless"].version = 2  # another one from the beginning
+        self.variant = self.rules = self.named = 0
+        self.programs = dict.fromkeys(ERAS, "/bin/one")
         self.approved_programs = dict(self.programs)
-        self.closed_programs: set[str] = set()
+        self.moved: set[str] = set()
+        """The servers whose program was another one at some time."""
+        self.swapped: set[Key] = set()
+        """Entries that list in each era what was approved in the other one."""
         self.tick = 0
         self.decisions: list[dict[str, Any]] = []
         """Those that nothing was sent for yet."""
@@ -311,19 +460,24 @@ class Machine:
             "plain": Player("plain", self, limits=Limits(concurrent=2)),
             "shady": Player("shady", self),
             "free": Player("free", self, revision=STATELESS),
+            "wary": Player("wary", self, revision=STATELESS, session_revision="2025-11-25", eras=Eras.BOTH),
         }
+        self.players["wary"].session_lists = {member: [] for member in self.players["wary"].lists}
         for key in self.definitions:
             self._list(key)
 
-    def _list(self, key: Key) -> None:
-        server, kind, name = key
-        entries = self.players[server].lists[LISTS[kind]]
+    def _list(self, key: Offered) -> None:
+        server, kind, name, era = key
+        player = self.players[server]
+        entries = (player.session_lists if era == "session" else player.lists)[LISTS[kind]]
         entries[:] = [each for each in entries if each[NAMES[kind]] != name]
         version = self.definitions[key].version
         if version is not None:
             entry: dict[str, Any] = {NAMES[kind]: name, "description": f"v{version}"}
             if kind == "tool":
                 entry["inputSchema"] = {"type": "object"}
+            if server == "wary":
+                entry["annotations"] = ANNOTATIONS[version]
             if kind == "resource":
                 entry["name"] = name
             entries.append(entry)
@@ -334,22 +488,65 @@ class Machine:
         if not holds:
             self.problems.append(otherwise)
 
-    def serves(self, server: str, kind: str, entries: list[dict[str, Any]]) -> None:
+    def serves(self, server: str, kind: str, entries: list[dict[str, Any]], era: str) -> None:
         """The host is told what a server lists."""
         versions = {each[NAMES[kind]]: int(each["description"][1:]) for each in entries}
         for key, definition in self.definitions.items():
-            if key[:2] == (server, kind):
+            if (key[0], key[1], key[3]) == (server, kind, era):
                 definition.served = versions.get(key[2])
                 definition.known.add(definition.served)
-                self._seen_first(server, definition)
+                if definition.served is not None:
+                    definition.last = definition.served
+                    self._seen(key, definition.served)
 
-    def _seen_first(self, server: str, definition: Definition) -> None:
-        if (
-            consents(self.variant)[server][1] is Trust.STANDARD
-            and definition.approved is None
-            and not definition.closed
-        ):
-            definition.approved = definition.served
+    def _seen(self, key: Offered, version: int) -> None:
+        """What is approved without a person, or because it was approved in the other era."""
+        definition, trust = self.definitions[key], self.trust(key[0])
+        others = [each for of, each in self.definitions.items() if of[:3] == key[:3] and of != key]
+        if definition.approved == version or definition.closed:
+            return
+        for other in others:
+            if other.approved == version:
+                if other.version not in (other.served, None) and other.version == definition.approved:
+                    # The eras swap what they list, at one moment: the approval goes to whichever is taken up first.
+                    definition.former = (definition.approved, definition.by_person)
+                    other.former = (definition.approved, definition.by_person)
+                    self.swapped.add(key[:3])
+                definition.approved, definition.by_person = version, other.by_person
+                return
+        first = trust is Trust.STANDARD and definition.approved is None
+        if trust is Trust.TRUSTED or (first and not any(other.closed or other.by_person for other in others)):
+            definition.approved, definition.by_person = version, False
+
+    def trust(self, server: str) -> Trust:
+        return consents(self.variant, self.rules)[server][1]
+
+    def may_run(self, server: str) -> bool:
+        return self.trust(server) is Trust.TRUSTED or self.programs[server] == self.approved_programs[server]
+
+    def eras_of(self, key: Key) -> list[Definition]:
+        """An entry, as it is listed in each era."""
+        return [each for of, each in self.definitions.items() if of[:3] == key]
+
+    def name_of(self, identity: str | None) -> str:
+        """The name by which rules know a caller now."""
+        return next((name for name, caller in NAMED[self.named].items() if caller.token == identity), "")
+
+    def meant(self, key: Key, n: int, identity: str | None, era: str | None = None) -> tuple[set[str], set[str]]:
+        """The verdicts that are right for a call now, and the rules by which a person may be asked; more than one while
+        the host may not know yet what has changed. Without an era, of both."""
+        if key[0] != "wary":
+            verdict, rule = meant(self.variant, key, n, self.name_of(identity))
+            return {verdict}, {rule}
+        told = [each for of in ((era,) if era else ERAS["wary"]) for each in self._told((*key, of))]
+        found = [judged(self.rules, key[2], n, each, self.name_of(identity)) for each in told or [UNTOLD]]
+        return {verdict for verdict, _ in found}, {rule for verdict, of in found if verdict == "ask" for rule in of}
+
+    def _told(self, key: Offered) -> list[object]:
+        """What a tool of the wary server may say about itself by definitions that may be used now; UNTOLD if that does
+        not count."""
+        approved = self.definitions[key].approves(self.trust(key[0]))
+        return [ANNOTATIONS[version] if counts else UNTOLD for version, counts in approved]
 
     def read_audit(self) -> None:
         """Take up what the host wrote down since this was done last."""
@@ -403,18 +600,15 @@ class Machine:
             identity=identity,
             session=session,
             numbers=numbers,
-            version=self._version(key),
+            versions={each.served for each in self.eras_of(key)},
             program=self.programs[key[0]],
-            rule=meant(self.variant, key, n)[1],
+            rules=self.meant(key, n, identity)[1],
             expires=expires,
             tick=self.tick,
         )
         self.tally[f"granted {answer}"] += 1
 
-    def _version(self, key: Key) -> int | None:
-        return self.definitions[key].served if key in self.definitions else None
-
-    def leaves(self, server: str, request: Request) -> None:
+    def leaves(self, server: str, request: Request, era: str) -> None:
         """A request is leaving for a server."""
         self.read_audit()
         params = json.loads(bytes(request.params or b"{}"))
@@ -432,22 +626,22 @@ class Machine:
             return
         call.sent += 1
         self.must(call.sent == 1, f"{what} left twice")
-        definition = self.definitions[key]
-        known = definition.known if definition.known else {definition.served}
-        known = known - {None}
+        definition = self.definitions[(*key, era)]
+        known = (definition.known or {definition.served}) - {None}
         self.must(
-            not known or definition.approved in known, f"{what} left with a definition that is not approved: {known}"
+            not known or any(definition.approves(self.trust(server))),
+            f"{what} left with a definition that is not approved: {known}",
         )
-        self.must(
-            self.approved_programs[server] == self.programs[server], f"{what} left though its program is another one"
-        )
+        self.must(self.may_run(server), f"{what} left though its program is another one")
         sent = bytes(members(request.params or b"{}").get("arguments", Raw(b"{}")))
-        self._consented(call, key, call.n, what, f"sha256:{hashlib.sha256(sent).hexdigest()}")
+        self._consented(call, key, call.n, what, f"sha256:{hashlib.sha256(sent).hexdigest()}", era)
 
-    def _consented(self, call: Call, key: Key, n: int, what: str, digest: str | None = None) -> None:
+    def _consented(
+        self, call: Call, key: Key, n: int, what: str, digest: str | None = None, era: str | None = None
+    ) -> None:
         """`digest` is of the arguments that leave: of several decisions that were written down, theirs."""
-        verdict, rule = meant(self.variant, key, n)
-        self.must(verdict != "deny", f"{what} left though it is denied")
+        verdicts, rules = self.meant(key, n, call.identity, era)
+        self.must(verdicts != {"deny"}, f"{what} left though it is denied")
         identity = call.identity or ""
         fits = [
             each
@@ -460,9 +654,11 @@ class Machine:
             return
         record = fits[-1]
         self.decisions.remove(record)
-        if verdict != "ask":
+        if "allow" in verdicts and (record["verdict"] == "allow" or not rules):
+            self.tally["dispatched by claims"] += key[0] == "wary"
             return
         self.tally["dispatched by a grant"] += 1
+        self.tally["asked about one caller"] += "read by ann" in rules
         given = self.given.get(record["grant"])
         if given is None:  # a person agreed to this very call already: it goes on
             left = self.goes_on[key, call.identity, n]
@@ -477,11 +673,11 @@ class Machine:
         self.must(given.session in (None, call.session), f"{what} left by a grant of another session")
         self.must(given.numbers is None or n in given.numbers, f"{what} left by a grant for {given.numbers}")
         self.must(given.program == self.programs[key[0]], f"{what} left by a grant for another program")
-        self.must(given.rule == rule, f"{what} left by a grant for the rule {given.rule}, not {rule}")
+        self.must(bool(given.rules & rules), f"{what} left by a grant for the rules {given.rules}, not {rules}")
         self.must(given.expires is None or self.now() < given.expires, f"{what} left by a grant that is over")
-        if key in self.definitions:
-            known = self.definitions[key].known or {self.definitions[key].served}
-            self.must(given.version in known, f"{what} left by a grant for version {given.version}")
+        if era is not None:
+            known = self.definitions[(*key, era)].known or {self.definitions[(*key, era)].served}
+            self.must(bool(given.versions & known), f"{what} left by a grant for versions {given.versions}")
         called_off = key == call.key and call.cancelled is not None and call.cancelled <= given.tick
         self.must(not called_off, f"{what} left by an answer that came after it was called off")
         given.spent = given.scope == "once"
@@ -524,7 +720,7 @@ class Machine:
         for each in self.given.values():
             each.void = each.void or each.scope in ("once", "session")
         for definition in self.definitions.values():
-            definition.known = set()
+            definition.known, definition.former = set(), None
         self.forms, self.samplings, self.unfinished, self.said = [], [], [], {}
         self.said_by_client, self.asked_at, self.decisions = [], {}, []
 
@@ -533,14 +729,16 @@ class Machine:
         self._respecify()
         answers = (Channel.CONSOLE, Channel.CLIENT) if self.client_answers else (Channel.CONSOLE,)
         async with (
-            open_world(*self.players.values(), ask=AskSpec(answers, 50.0), state=self.folder) as world,
+            open_world(
+                *self.players.values(), ask=AskSpec(answers, 50.0), state=self.folder, callers=NAMED[self.named]
+            ) as world,
             trio.open_nursery() as nursery,
         ):
             self.world, self.nursery = world, nursery
             world.gate.authorizer.grants._wall, world.gate.authorizer.grants._monotonic = self.now, self.now
             self.config = self._config()
             self.control = FakeControl(self.config)
-            self.admin = HostAdmin(self.control, world.runtime, world.upstreams, stdio=False)
+            self.admin = HostAdmin(self.control, world.runtime, world.upstreams, world.router, stdio=False)
             world.gate.decision_log.record_configuration("config", SOURCE)
             file = world.gate.decision_log._audit._file
             assert file is not None
@@ -580,7 +778,7 @@ class Machine:
         return (one + two) % 3 != 0
 
     def _respecify(self) -> None:
-        for id, (consent, trust) in consents(self.variant).items():
+        for id, (consent, trust) in consents(self.variant, self.rules).items():
             player = self.players[id]
             player.spec = replace(player.spec, consent=consent, trust=trust)
 
@@ -590,6 +788,7 @@ class Machine:
             listen=Listen(),
             start_grace=3.0,
             servers={id: player.spec for id, player in self.players.items()},
+            callers=NAMED[self.named],
         )
 
     async def _client(self, at: int) -> Listener:
@@ -609,6 +808,9 @@ class Machine:
             await wait_all_tasks_blocked()
         self.read_audit()
         self.decisions = []  # what was written down and could not be sent
+        self.said_by_client = []  # what came too late, or was not written down
+        self._look_swapped()
+        self._look_elsewhere()
         for definition in self.definitions.values():
             definition.known = {definition.served}
         if not self.broken:
@@ -629,12 +831,16 @@ class Machine:
         for pending in self.world.gate.authorizer.confirmations.list_all():
             access = pending.access
             key = (access.subject.item.server, access.subject.item.kind, access.subject.item.name)
-            now = (self._version(key), self.programs[access.subject.item.server])
+            era = None if access.ref is None else "session" if access.ref.source.era is Era.SESSION else "stateless"
+            version = None if era is None else self.definitions[(*key, era)].served
+            now = (version, self.programs[access.subject.item.server])
             if self.asked_at.setdefault(pending.id, now) != now:
                 self.must(now[0] is None, f"a question about {key} is not void though that has changed")
             if not pending.refused:
                 self.must(pending.waiters != [], "a question waits for nobody")
-                self.must(meant(self.variant, key, _number(pending))[0] == "ask", "asked about what is not to be asked")
+                if era is None or version is not None:  # what rules say of an entry's claims ends with the entry
+                    asks = self.meant(key, _number(pending), access.subject.caller, era)[0]
+                    self.must(asks == {"ask"}, f"asked about what is not to be asked: {key} {asks}")
 
     async def _end(self) -> None:
         """Nothing waits for ever, and what is listed is what is approved."""
@@ -654,8 +860,33 @@ class Machine:
         )
         self.must(self.world.gate.decision_log.in_flight.total() == 0, "something is in flight")
         for key, definition in self.definitions.items():
-            if isinstance(self.world.upstreams.by_id[key[0]].main.state, Ready):
+            always = ERAS[key[0]][-1] == key[3]  # there is a session with the wary server only while it is used
+            if always and isinstance(self.world.upstreams.by_id[key[0]].main.state, Ready):
                 self.must(definition.served == definition.version, f"{key} was never listed anew")
+
+        await self._lists()
+
+    async def _lists(self) -> None:
+        """Callers of each era see of the wary server what the rules show them, as it was approved."""
+        lists: dict[tuple[str, str], list[str]] = {}
+        for caller in ("", *NAMED[self.named]):
+            answer = await self.world.mrtr_round("tools/list", {}, endpoint=Endpoint(caller=caller))
+            assert isinstance(answer, Answered)
+            lists["stateless", caller] = [each["name"] for each in json.loads(bytes(answer.result))["tools"]]
+        player = self.players["wary"]
+        if player.session in player.open_links:  # a list would open it
+            lists["session", ""] = await self.clients[0].names()
+        _, consent, trust = WARY[self.rules]
+        for (era, caller), names in lists.items():
+            for name in ("look", "edit"):
+                told = self._told(("wary", "tool", name, era))
+                shown = [opinion(consent, trust, "tools", name, None, each, caller).shown for each in told]
+                listed = f"wary__{name}" in names
+                self.must(
+                    listed == (shown == [True]) or ("wary" in self.moved and not listed),
+                    f"{name} is listed: {listed}; {era}, {caller}, {shown}",
+                )
+                self.tally["hidden by claims"] += shown == [False]
 
     # Steps: clients
 
@@ -752,59 +983,98 @@ class Machine:
             and f"The {call.key[1]} {call.key[2]} of {call.key[0]} " in message
             and (call.key[1] != "tool" or f'"n": {call.n}' in message or f'"n":{call.n}' in message)
         ]
-        answer = ("once", "session", "once", "deny")[two % 4]
-        if calls and answer != "deny":
+        answer = ("once", "session", "once", "deny", "always", "", "cancel", "decline")[two % 8]
+        if calls and answer in ("once", "session"):
             self.said_by_client.append((calls[0], answer))
-        client.replies(request.id, {"action": "accept", "content": {"answer": answer}})
+        self.tally[f"form: {answer or 'no choice'}{'' if calls else ', late'}"] += 1
+        content = {"answer": answer} if answer else {}
+        client.replies(request.id, {"action": answer} if two % 8 > 5 else {"action": "accept", "content": content})
+
+    def both(self, one: int, two: int) -> None:
+        """A client and a person answer at the same moment, in either order."""
+        for each in (self.form, self.answer) if one % 2 else (self.answer, self.form):
+            each(one // 2, two)
 
     def probe(self, one: int, two: int) -> None:
-        """A denied entry gets the same answer as one that does not exist."""
-        caller = self.clients[one % SESSIONS]
+        """A denied entry gets the same answer as one that does not exist, also one that is denied by what it claims."""
+        at, (server, denied) = one % SESSIONS, (("plain", "wipe"), ("wary", "edit"), ("plain", "write"))[two % 3]
+        caller, identity = self.clients[at], IDENTITIES[at]
 
         async def compare() -> None:
             found: list[bytes] = []
             for _ in range(2):  # something else may happen between the two
-                found = [await answer(name) for name in ("wipe", "wips")]
-                if found[0] == found[1]:
+                is_denied = self.hides(server, denied, identity)
+                found = [await answer(name) for name in (denied, denied[:3] + "z")]
+                if b"" in found or found[0] == found[1] or not (is_denied and self.hides(server, denied, identity)):
                     return
                 await wait_all_tasks_blocked()
             self.must(False, f"what is denied can be told from what is not there: {found}")
 
         async def answer(name: str) -> bytes:
-            request = Request(f"probe {two}", "tools/call", encode({"name": f"plain__{name}", "arguments": {"n": 2}}))
-            answered = await caller.answer(request)
-            return b"" if answered is None else write(answered).replace(name.encode(), b"NAME")
+            # As any call: other rules, which come in between, may let it leave, and it is accounted for then.
+            call = Call(len(self.calls), at, (server, "tool", name), 2, caller.session.mark, caller, begun=True)
+            self.calls.append(call)
+            params = {"_meta": {CALL_KEY: call.number}, "name": f"{server}__{name}", "arguments": {"n": call.n}}
+            try:
+                answered = await caller.answer(Request(1000 + call.number, "tools/call", encode(params)))
+            finally:
+                call.done = True
+            if answered is None:
+                is_over = call.cancelled is not None or caller.session.ended.is_set()
+                self.must(is_over, "a call that nobody called off gets no answer")
+                return b""
+            return write(structs.replace(answered, id=0)).replace(name.encode(), b"NAME")
 
-        self.tally["probes"] += 1
-        self.nursery.start_soon(compare)
+        if self.hides(server, denied, identity):
+            self.tally[f"probes of {server}"] += 1
+            self.nursery.start_soon(compare)
+
+    def hides(self, server: str, name: str, identity: str | None) -> bool:
+        """Whether the client may not know the tool, whatever is under way."""
+        caller = self.name_of(identity)
+        if server != "wary":
+            return name == "wipe" or caller == "ben" or self.variant == 3
+        _, consent, trust = WARY[self.rules]
+        told = self._told((server, "tool", name, "session")) or [UNTOLD]
+        return not any(opinion(consent, trust, "tools", name, None, each, caller).shown for each in told)
 
     # Steps: servers
 
     def change(self, one: int, two: int) -> None:
         key = TARGETS[one % len(TARGETS)]
-        definition = self.definitions[key]
-        definition.version = {0: 1, 1: 2, 2: None, 3: 3}[two % 4]
-        self._list(key)
         player = self.players[key[0]]
+        version = {0: 1, 1: 2, 2: None, 3: 3}[two % 4]
+        if key[0] == "wary" and two == 15:
+            version = 4
+        eras = ERAS[key[0]] if two < 8 else ERAS[key[0]][two // 4 % 2 :][:1] or ERAS[key[0]]
         method = f"notifications/{LISTS[key[1]]}/list_changed"
 
-        async def tells() -> None:
+        async def tells(era: str) -> None:
             with suppress(LinkLost):
-                await (player.tells if player.stateless else player.notifies)(method)
+                if era == "stateless":
+                    await player.tells(method)
+                else:
+                    await player.notifies(method, link=player.session or player.link)
 
-        if player.link is not None:
-            self.nursery.start_soon(tells)
+        for era in eras:
+            self.definitions[(*key, era)].version = version
+            self._list((*key, era))
+            if (player.link if era != "session" or not player.stateless else player.session) is not None:
+                self.nursery.start_soon(tells, era)
         self.tally["changes"] += 1
 
     def program(self, one: int, two: int) -> None:
         """What the command of a server stands for is another program, or the former one."""
-        server = ("plain", "shady", "free")[one % 3]
+        server = tuple(ERAS)[one % 4]
+        self.moved.add(server)
         self._start(server, ("/bin/one", "/bin/two")[two % 2])
 
     def _start(self, server: str, program: str) -> None:
         self.programs[server] = program
+        if self.trust(server) is Trust.TRUSTED:
+            self.approved_programs[server] = program
         declared = launch_of(self.players[server].spec).declared
-        run_inline(self.world.gate.definitions.observe_launch(server, Launch(declared, program)))
+        awaited(self.world.gate.definitions.observe_launch(server, Launch(declared, program)))
 
     def ask(self, one: int, two: int) -> None:
         """A server wants the client's model for a call that it works on."""
@@ -827,7 +1097,7 @@ class Machine:
     # Steps: people
 
     def answer(self, one: int, two: int) -> None:
-        questions = run_inline(self.admin.sections_in_steps(["confirmations"]))["confirmations"]
+        questions = awaited(self.admin.reader.sections(["confirmations"]))["confirmations"]
         if not questions:
             return
         question = questions[one % len(questions)]
@@ -841,24 +1111,34 @@ class Machine:
         self.said[question["id"]] = (answer, arguments, pending, expires, question["state"] == "refused")
         with suppress(AdminError):
             told: Any = {"n": {"in": [2, 3]}} if arguments == "some" else arguments
-            run_inline(self.admin.answer(question["id"], answer, seconds, told, Channel.CONSOLE))
+            awaited(self.admin.answer(question["id"], answer, seconds, told, Channel.CONSOLE))
             self.read_audit()
             self.tally["answered"] += 1
         self.said.pop(question["id"], None)
 
     def deny_all(self, one: int, two: int) -> None:
         """A person denies all that they see of one server, while more may come."""
-        questions = run_inline(self.admin.sections_in_steps(["confirmations"]))["confirmations"]
+        questions = awaited(self.admin.reader.sections(["confirmations"]))["confirmations"]
         if not questions:
             return
         server = questions[one % len(questions)]["server"]
         shown = [each["id"] for each in questions if each["server"] == server][: 1 + two % 5]
-        before = {each.id: list(each.waiters) for each in self.world.gate.authorizer.confirmations.list_all()}
+        known = {each.id: each for each in self.world.gate.authorizer.confirmations.list_all()}
+        before = {id: list(each.waiters) for id, each in known.items()}
         with suppress(AdminError):
-            run_inline(self.admin.deny_all(server, shown, Channel.CONSOLE))
+            awaited(self.admin.deny_all(server, shown, Channel.CONSOLE))
             self.tally["denied all"] += 1
         after = {each.id for each in self.world.gate.authorizer.confirmations.list_all()}
-        self.must(set(before) - after == set(shown), "not exactly the confirmations that were shown are denied")
+        # A refused one of another session, for which no call waits, is denied with the one that equals it.
+        equal = {
+            id
+            for id, each in known.items()
+            if each.refused and not before[id] and any(_is_same(each.access, known[one].access) for one in shown)
+        }
+        self.must(
+            set(shown) <= set(before) - after <= {*shown, *equal},
+            "not exactly the confirmations that were shown are denied",
+        )
         self.must(
             all(waiter.refusal is not None for id in shown for waiter in before[id]), "a call waits though it is denied"
         )
@@ -869,7 +1149,7 @@ class Machine:
 
     def decide(self, one: int, two: int) -> None:
         held = sorted(
-            run_inline(self.admin.sections_in_steps(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
+            awaited(self.admin.reader.sections(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
         )
         if not held or two % 4 == 3:
             self._take_back(one)
@@ -878,31 +1158,111 @@ class Machine:
         decision = ("approve", "reject", "approve")[two % 3]
         key = (found["server"], found["kind"], found["name"])
         with suppress(AdminError):
-            run_inline(self.admin.decide(Item(*key), found["fingerprint"], decision, Channel.CONSOLE))
+            awaited(self.admin.decide(Item(*key), found["fingerprint"], decision, Channel.CONSOLE))
             self.tally[f"decided {decision}"] += 1
-            if found["kind"] == "launch":
-                program = json.loads(found["text"])["program"]
-                if decision == "approve":
-                    self.approved_programs[found["server"]] = program
-                return
-            version = int(json.loads(found["text"])["description"][1:])
+            self._decided(key, found["text"], decision)
+
+    def _decided(self, key: Key, text: str, decision: str) -> None:
+        """A person has decided about what was shown to them."""
+        shown = json.loads(text)
+        if key[1] == "launch":
             if decision == "approve":
-                self.definitions[key].approved = version
-            self.definitions[key].closed = decision != "approve"
+                self.approved_programs[key[0]] = shown["program"]
+            return
+        trust = self.trust(key[0])
+        eras = {of[3]: each for of, each in self.definitions.items() if of[:3] == key}
+        versions = {era: shown[WORDS[era]] for era in eras if WORDS[era] in shown}
+        if not versions:
+            of = {era: each for era, each in eras.items() if each.last == int(shown["description"][1:])}
+            versions = dict.fromkeys([era for era, each in of.items() if not each.stands(trust)] or of, shown)
+        for era, definition in versions.items():
+            version = int(definition["description"][1:])
+            if decision == "approve":
+                eras[era].approve(version)
+                continue
+            eras[era].closed = True
+            if eras[era].approved == version:  # by trust, in a time of more trust
+                eras[era].approved = None
 
     def _take_back(self, one: int) -> None:
         key = TARGETS[one % len(TARGETS)]
         with suppress(AdminError):
-            run_inline(self.admin.decide(Item(*key), "", "revoke", Channel.CONSOLE))
-            self.definitions[key].approved, self.definitions[key].closed = None, True
+            awaited(self.admin.decide(Item(*key), "", "revoke", Channel.CONSOLE))
+            self._taken_back(key)
             self.tally["approvals taken back"] += 1
 
+    def _taken_back(self, key: Key) -> None:
+        for definition in self.eras_of(key):
+            if definition.approved is not None:
+                definition.approved, definition.by_person, definition.closed = None, False, True
+
+    def approve_list(self, one: int, two: int) -> None:
+        """A person approves what they are shown of a server, or some of it, also where nothing waits."""
+        server = ("wary", "wary", "plain", "shady")[one % 4]
+        rows = awaited(self.admin.definitions(server))["definitions"]
+        chosen = [row for at, row in enumerate(rows) if not row["counts"] and (two % 2 or at % 2 == 0)]
+        with suppress(AdminError):
+            awaited(self.admin.decide_all(server, [row["fingerprint"] for row in chosen], "approve", Channel.CONSOLE))
+            for row in chosen:
+                self._decided((server, row["kind"], row["name"]), row["text"], "approve")
+            self.tally["lists approved"] += 1
+
+    def elsewhere(self, one: int, two: int) -> None:
+        """Another process decides, and the host looks at once or a little later."""
+        trusts = {server: self.trust(server) for server in ERAS}
+        for definition in self.definitions.values():
+            definition.former = definition.former or (definition.approved, definition.by_person)
+        with store_opener(self.folder) as opened, suppress(StaleDecision, StateError):
+            pins = Pins(opened(), trusts)
+            held = sorted(pins.held(), key=lambda each: (each.item.server, each.item.kind, each.item.name))
+            held = [each for each in held if each.item.kind != "launch"]
+            key = TARGETS[one % len(TARGETS)]
+            if held and two % 4 < 2:
+                found = held[one % len(held)]
+                if two % 4 == 0:
+                    awaited(pins.approve(found.item, found.fingerprint, "terminal"))
+                else:
+                    awaited(pins.reject(found.item, found.fingerprint))
+                key = (found.item.server, found.item.kind, found.item.name)
+                self._decided(key, found.offered.decode(), "reject" if two % 4 else "approve")
+            elif trusts[key[0]] is not Trust.TRUSTED:
+                awaited(pins.revoke(Item(*key)))
+                self._taken_back(key)
+            self.tally["decided elsewhere"] += 1
+        if two % 2:
+            self._look_elsewhere()
+
+    def _look_swapped(self) -> None:
+        """Which era has the approval is the host's word, one of two; that it is one of them is checked."""
+        pins = self.world.gate.definitions.pins
+        for server, kind, name in self.swapped:
+            for era in ERAS[server]:
+                one = self.definitions[server, kind, name, era]
+                source = Source(server, Era.STATELESS if era == "stateless" else Era.SESSION)
+                text = pins.approved_definition(EntryRef(source, Kind(kind), name))
+                found = None if text is None else int(json.loads(text)["description"][1:])
+                both = {(one.approved, one.by_person), one.former}
+                right = next((each for each in both if each is not None and each[0] == found), None)
+                self.must(right is not None, f"{name} is approved as {found} in {era}, {both}")
+                if right is not None:
+                    one.approved, one.by_person = right
+                    one.former = None
+            self.tally["swapped"] += 1
+        self.swapped.clear()
+
+    def _look_elsewhere(self) -> None:
+        if any(definition.former is not None for definition in self.definitions.values()):
+            definitions = self.world.gate.definitions
+            definitions.invalidate(awaited(definitions.pins.reread()))
+            for definition in self.definitions.values():
+                definition.former = None
+
     def revoke(self, one: int, two: int) -> None:
-        grants = run_inline(self.admin.sections_in_steps(["grants"]))["grants"]
+        grants = awaited(self.admin.reader.sections(["grants"]))["grants"]
         if grants:
             id = grants[one % len(grants)]["id"]
             with suppress(AdminError):
-                run_inline(self.admin.revoke(id, Channel.CONSOLE))
+                awaited(self.admin.revoke(id, Channel.CONSOLE))
                 if id in self.given:
                     self.given[id].void = True
                 self.tally["grants revoked"] += 1
@@ -919,16 +1279,33 @@ class Machine:
             self._present.__exit__(None, None, None)
             self.attached = False
 
+    def tell(self, one: int, two: int) -> None:
+        """People who are not there can be told what waits, or cannot any more."""
+        queue = self.world.gate.authorizer.confirmations
+        queue.can_notify = lambda: two % 3 != 0
+        queue.refuse_unattended()
+        self.must(
+            queue.can_be_answered() or all(each.refused or self.forms for each in queue.list_all()),
+            "a question waits for people who cannot be told, and for no client",
+        )
+        self.tally["told" if two % 3 else "not told"] += 1
+
     def reload(self, one: int, two: int) -> None:
         self.variant = (0, 1, 2, 3, 4, 0, 0, 0)[one % 8]
+        self.rules, self.named = two % len(WARY), one // 8 % len(NAMED)
+        if self.trust("wary") is Trust.TRUSTED:
+            self.approved_programs["wary"] = self.programs["wary"]
         self._respecify()
         former, self.config = self.config, self._config()
         self.control.config = self.config
-        self.world.gate.replace(self.config.servers)
-        run_inline(self.world.gate.authorizer.grants.store_revocations())
+        views = self.world.gate.policies.views
+        views.replace(self.config)
+        self.world.catalog.set_views(views, views.audiences())
+        self.world.gate.replace(self.config.servers, self.config.callers)
+        awaited(self.world.gate.authorizer.grants.store_revocations())
         self.world.upstreams.apply(self.config.servers, difference(former, self.config).restart)
         for each in self.given.values():
-            each.void = each.void or each.rule not in asking(self.variant, each.key[0])
+            each.void = each.void or not each.rules & asking(self.variant, self.rules, each.key[0])
         self.tally["reloads"] += 1
 
     # Steps: the machine
@@ -962,24 +1339,36 @@ STEPS = {
     "deny_all": 2,
     "change": 3,
     "decide": 3,
+    "approve_list": 3,
+    "elsewhere": 1,
     "cancel": 2,
     "leave": 1,
     "reload": 2,
     "crash": 1,
     "again": 3,
     "form": 2,
+    "both": 2,
     "program": 1,
     "ask": 4,
     "finish": 1,
     "probe": 1,
     "revoke": 1,
     "go": 1,
+    "tell": 1,
     "come": 3,
     "fail": 1,
     "mend": 4,
     "time": 2,
     "rest": 2,
 }
+
+
+def _is_same(access: AccessRequest, other: AccessRequest) -> bool:
+    """Whether two requests are the same but for their sessions."""
+    ours, theirs = access.subject, other.subject
+    return access.retry == other.retry and all(
+        getattr(ours, name) == getattr(theirs, name) for name in ours.__struct_fields__ if name != "session"
+    )
 
 
 def _number(pending: Any) -> int:

@@ -4,11 +4,9 @@ or for something else, servers change under a question, and write things before 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import FrameType
@@ -17,9 +15,11 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 import trio
+from msgspec import structs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import (
+    CallerSpec,
     Channel,
     Check,
     Condition,
@@ -32,7 +32,8 @@ from config import (
     Verdict,
 )
 from config.model import Limits
-from host.admin.state import HostAdmin
+from config.views import ALL, NameStyle, ViewNames, ViewServer, ViewSpec
+from host.admin.host_admin import HostAdmin
 from host.admin.status import status
 from host.audit.read import records
 from host.audit.verify import Integrity
@@ -49,10 +50,11 @@ from host.protocol.abilities import abilities_of
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
 from host.protocol.versions import Era
-from host.slices import run_inline
+from host.source import SHARED, Endpoint
 from host.subject import Item
 from tests.host.audit.kit import verify
 from tests.kit.asgi import LATEST, Connection, open_http_app
+from tests.kit.awaited import awaited
 from tests.kit.control import control_of
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
@@ -80,7 +82,7 @@ def pending(world: World) -> PendingConfirmation:
 
 def person(world: World, answer: ConfirmationAnswer = ConfirmationAnswer.ONCE, **more: Any) -> None:
     assert (
-        run_inline(world.gate.authorizer.confirmations.answer(pending(world).id, answer, Channel.CONSOLE, **more))
+        awaited(world.gate.authorizer.confirmations.answer(pending(world).id, answer, Channel.CONSOLE, **more))
         is not None
     )
 
@@ -102,7 +104,7 @@ def reread(world: World, **changes: Any) -> None:
     """The configuration says something else of gh from now on."""
     servers = {id: server.spec for id, server in world.servers.items()}
     servers["gh"] = replace(servers["gh"], **changes)
-    world.gate.replace(servers)
+    world.gate.replace(servers, {})
     world.upstreams.apply(servers, ())
 
 
@@ -149,6 +151,7 @@ def named(params: Mapping[str, Any], name: str, path: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/gh"])
 @pytest.mark.parametrize("stateless", [False, True], ids=["session", "stateless"])
 @pytest.mark.parametrize(("method", "params"), REQUESTS)
@@ -191,6 +194,7 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/fs"])
 @pytest.mark.parametrize(
     ("method", "subscribes"),
@@ -265,84 +269,105 @@ ROOT = Path(__file__).parent.parent.parent
 SOURCES = (f"{ROOT}/host/", f"{ROOT}/config/")
 
 
-@pytest.mark.parametrize("endpoint", [None, "gh"])
-@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
-@pytest.mark.parametrize(
-    ("method", "params", "stateless"),
-    [
-        (*each, stateless)
-        for each in REQUESTS
-        for stateless in (False, True)
-        if not (stateless and each[0] == "resources/subscribe")  # not in that revision
-    ],
+PARTS = ViewServer(
+    ("wipe", "kept", "held", "read"),
+    ("x://wipe", "x://kept", "x://held", "x://read", "x://miss"),
+    ("wipe", "kept", "held", "read"),
 )
-async def test_p1_and_takes_the_same_way(
-    method: str, params: dict[str, Any], trust: Trust, stateless: bool, endpoint: str | None, autojump_clock: MockClock
-) -> None:
-    """Denied by a rule, never approved, or not there at all: one sequence of functions and equal bytes. The medians are
-    printed, for whoever wants to compare them. (A resource that a server of standard trust does not list may still be
-    there: the server is asked.)"""
+VIEWS = {
+    "part": ViewSpec(servers={"gh": PARTS}),
+    "plain": ViewSpec(servers={"gh": PARTS, "b": ALL}, names=ViewNames(NameStyle.PLAIN)),
+}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "endpoint",
+    [SHARED, Endpoint("gh"), Endpoint(view="part"), Endpoint("gh", "part"), Endpoint(view="plain")],
+    ids=["all", "gh", "part", "gh-part", "plain"],
+)
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+async def test_p1_and_takes_the_same_way(trust: Trust, endpoint: Endpoint, autojump_clock: MockClock) -> None:
+    """Denied by a rule, also one for this caller only, never approved, outside the view, or not there at all: one
+    sequence of functions from the second time on, and equal bytes. (A resource that a server of standard trust does not
+    list may still be there: the server is asked.)"""
     server = ScriptedServer(
         "gh",
-        tools=["wipe", "held", "read"],
-        resources=["x://wipe", "x://held", "x://read"],
+        tools=["wipe", "kept", "held", "read", "away"],
+        resources=["x://wipe", "x://kept", "x://held", "x://read", "x://away"],
         templates=["y://{read}"],
-        prompts=["wipe", "held", "read"],
+        prompts=["wipe", "kept", "held", "read", "away"],
         capabilities={"tools": {}, "resources": {"subscribe": True}, "prompts": {}, "completions": {}},
-        consent=HIDDEN,
+        consent=replace(
+            HIDDEN,
+            tools=KindConsent(deny=(Rule("wipe*"), Rule("kept", callers=("ci",)))),
+            resources=KindConsent(deny=(Rule("x://wipe*"), Rule("x://kept", callers=("ci",)))),
+            prompts=KindConsent(deny=(Rule("wipe*"), Rule("kept", callers=("ci",)))),
+        ),
         trust=trust,
     )
-    names = ["wipe", "held", "miss"]
-    if trust is Trust.STANDARD and method in ("resources/read", "resources/subscribe"):
-        names.remove("miss")
-    async with open_world(server) as world:
+    at = structs.replace(endpoint, caller="ci")
+    callers = {"ci": CallerSpec("token")}
+    async with open_world(server, ScriptedServer("b", tools=["read"]), views=VIEWS, callers=callers) as world:
         await world.settled()
         world.approves()
         for pin in world.gate.definitions.pins.pinned():
             if pin.item.name.endswith("held"):
-                run_inline(world.gate.definitions.revoke(pin.item, pin.fingerprint, "console"))
-        client = await world.client(endpoint)
-        ways: dict[str, list[str]] = {}
-        answers: dict[str, str] = {}
-        took: dict[str, list[float]] = {name: [] for name in names}
-
-        async def ask(name: str) -> str:
-            asked = named(params, name, "/mcp" if endpoint is None else "/mcp/gh")
-            if not stateless:
-                answer = await client.answer(Request(1, method, encode(asked)))
-                assert answer is not None
-                return write(answer).decode()
-            abilities = abilities_of(STATELESS, encode({"elicitation": {}}))
-            caller = Caller("test", endpoint, None, abilities, era=Era.STATELESS)
-            if method in TARGETED:
-                target = await world.router.resolver.resolve(caller, method, members(encode(asked)))
-                if method == "tools/call":
-                    assert world.router.resolver.param_headers(target, caller) == ()
-                    assert world.router.resolver.task_server(target) is None
-                world.router.may_park(caller, target)
-            try:
-                return repr(await world.mrtr_round(method, asked, endpoint=endpoint))
-            except ColonnadeError as error:
-                return f"{error.code} {error} {bytes(error.data or b'')!r}"
-
-        for turn in range(4):
-            for name in names:
-                await trio.sleep(100)  # for lists that are read again
-                await wait_all_tasks_blocked()
-                begun = time.thread_time()
-                if turn < 3:
-                    answers[name] = (await ask(name)).replace(name, "NAME")
-                    took[name].append(time.thread_time() - begun)
-                    continue
-                with recorded() as ways[name]:
-                    await ask(name)
-        assert len(set(answers.values())) == 1, answers
-        for name in names:
-            assert ways[name] == ways["wipe"], name
-        assert any("Gate.admit" in each for each in ways["wipe"])
-        medians = {name: f"{statistics.median(times) * 1e6:.0f} us" for name, times in took.items()}
-        print(f"{method} {trust}: {medians}")
+                awaited(world.gate.definitions.revoke(pin.item, pin.fingerprint, "console"))
+        client = await world.client(at, identity="token")
+        for method, params in REQUESTS:
+            await _takes_the_same_way(world, method, params, at, client)
+            if method != "resources/subscribe":  # not in that revision
+                await _takes_the_same_way(world, method, params, at, None)
         assert calls(server) == 0
+
+
+async def _takes_the_same_way(
+    world: World, method: str, params: dict[str, Any], at: Endpoint, client: ScriptedClient | None
+) -> None:
+    """Without a client the request is stateless."""
+    names = ["wipe", "kept", "held", "miss"]
+    is_asked_for = method in ("resources/read", "resources/subscribe")
+    if is_asked_for and world.servers["gh"].spec.trust is Trust.STANDARD:
+        names.remove("miss")
+    if at.view:
+        names.append("away")
+    ways: dict[str, list[str]] = {}
+    answers: dict[str, str] = {}
+
+    async def ask(name: str) -> str:
+        asked = named(params, name, "/mcp" if at.server is None else "/mcp/gh")
+        if at.view == "plain":
+            asked = json.loads(json.dumps(asked).replace("gh__", ""))
+        if client is not None:
+            answer = await client.answer(Request(1, method, encode(asked)))
+            assert answer is not None
+            return write(answer).decode()
+        abilities = abilities_of(STATELESS, encode({"elicitation": {}}))
+        caller = Caller("test", at, "token", abilities, era=Era.STATELESS)
+        if method in TARGETED:
+            target = await world.router.resolver.resolve(caller, method, members(encode(asked)))
+            if method == "tools/call":
+                assert world.router.resolver.param_headers(target, caller) == ()
+                assert world.router.resolver.task_server(target, caller) is None
+            world.router.may_park(caller, target, "")
+        try:
+            return repr(await world.mrtr_round(method, asked, endpoint=at, identity="token"))
+        except ColonnadeError as error:
+            return f"{error.code} {error} {bytes(error.data or b'')!r}"
+
+    for recording in (nullcontext, recorded):  # the first time something is made once
+        for name in names:
+            await trio.sleep(100)  # for lists that are read again
+            await wait_all_tasks_blocked()
+            with recording() as way:
+                answers[name] = (await ask(name)).replace(name, "NAME")
+            ways[name] = way or []
+    assert len(set(answers.values())) == 1, (method, client, answers)
+    for name in names:
+        assert ways[name] == ways["wipe"], (method, client, name)
+    is_plain = at.view == "plain" and "NAME" in str(params)
+    assert any("Gate.admit" in each or (is_plain and "is_known" in each) for each in ways["wipe"])
 
 
 # P2, P14
@@ -423,7 +448,7 @@ async def test_p4_an_answer_that_comes_too_late_sends_nothing(
         else:
             reread(world, consent=Consent(tools=kind(ask=["creat?"])))
         await wait_all_tasks_blocked()
-        found = run_inline(world.gate.authorizer.confirmations.answer(id, answer, Channel.CONSOLE))
+        found = awaited(world.gate.authorizer.confirmations.answer(id, answer, Channel.CONSOLE))
         assert (found is not None) == (ended == "time")
         await trio.sleep(100)
         assert calls(server) == 0
@@ -489,14 +514,14 @@ async def test_p5_whatever_changes_while_a_person_is_asked_makes_the_answer_void
             reread(world, consent=Consent(tools=kind(ask=["creat*"])))
         elif moved == "launch":
             declared = launch_of(server.spec).declared
-            run_inline(world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/one")))
-            run_inline(world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/two")))
+            awaited(world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/one")))
+            awaited(world.gate.definitions.observe_launch("gh", Launch(declared, "/bin/two")))
         else:
             server.lists["tools"] = [tool("other")]
             await server.notifies("notifications/tools/list_changed")
         with trio.move_on_after(1):
             await call.ended.wait()
-        run_inline(world.gate.authorizer.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE))
+        awaited(world.gate.authorizer.confirmations.answer(id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE))
         assert "changed" in json.dumps(await call.comes())
         assert calls(server) == 0
 
@@ -527,7 +552,7 @@ async def test_p10_a_judge_that_fails_lets_nothing_through(
         def fails(*_: object, **__: object) -> object:
             raise broken("in the judge")
 
-        monkeypatch.setattr(judge.Rules, "evaluate", fails)
+        monkeypatch.setattr(judge._KindRules, "_decide", fails)
         with pytest.raises(Refusal) as refusal:
             await client.call("gh__create", {"owner": "acme"})
         assert "in the judge" not in refusal.value.message
@@ -667,7 +692,8 @@ async def test_t17_nothing_that_an_untrusted_server_writes_is_read_before_a_pers
             with pytest.raises(Refusal):
                 await asked.comes()
         await wait_all_tasks_blocked()
-        said.append(status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
+        shown = status(world.upstreams, world.runtime, SHARED, parked=0, tasks=0, memory=world.memory)
+        said.append(shown)
         if stream is not None:
             said.append(stream.body)
         for each in said:
@@ -728,7 +754,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
     async with open_world(server) as world:
         await world.settled()
         admin = admin_of(world)
-        said = [json.dumps(await admin.state(), ensure_ascii=False)]
+        said = [json.dumps(await admin.reader.state(), ensure_ascii=False)]
         world.approves()
         await wait_all_tasks_blocked()
         client = await world.client()
@@ -736,7 +762,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
         said.append(json.dumps(await client.request("tools/list"), ensure_ascii=False))
         with world.auto_answering(ConfirmationAnswer.ONCE):
             said.append(json.dumps(await client.call("gh__create", {"a": HOSTILE}), ensure_ascii=False))
-        said.append(json.dumps(await admin.state(), ensure_ascii=False))
+        said.append(json.dumps(await admin.reader.state(), ensure_ascii=False))
         said += [str(event) for event in world.events]
         for each in said:
             for text in _texts(json.loads(each) if each[:1] in "{[" else each):
@@ -753,7 +779,7 @@ def _texts(value: object) -> list[str]:
 
 
 def admin_of(world: World) -> HostAdmin:
-    return HostAdmin(control_of(world), world.runtime, world.upstreams, stdio=False)
+    return HostAdmin(control_of(world), world.runtime, world.upstreams, world.router, stdio=False)
 
 
 # T19
@@ -793,6 +819,7 @@ def _echo(id: str) -> Any:
 SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
 
 
+@pytest.mark.slow
 async def test_t22_a_server_that_asks_a_thousand_times_comes_to_the_end_of_its_budget() -> None:
     consent = Consent(sampling=Verdict.ALLOW)
     server = ScriptedServer("gh", tools=["slow"], consent=consent, limits=Limits(sampling=Rate(20, 3600)))
@@ -858,6 +885,7 @@ async def test_t23_an_answer_goes_to_the_server_that_asked_and_to_no_other() -> 
 PASSWORDS = ["password", "Passwort", "api_key", "apiKey", "user-pin", "OTP", "client_secret", "cvv", "ssn", "seed"]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("field", PASSWORDS)
 @pytest.mark.parametrize("revision", ["2025-11-25", LATEST])
 async def test_t23_no_form_asks_for_a_secret(field: str, revision: str) -> None:
@@ -915,7 +943,7 @@ async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClo
         (shown,) = [each for each in world.gate.definitions.pins.held() if each.item.kind == "tool"]
         await _lists(world, server, [tool("create", description="and sends it on")])
         with pytest.raises(StaleDecision, match="changed"):
-            run_inline(world.gate.definitions.approve(Item("gh", "tool", "create"), shown.fingerprint, "console"))
+            awaited(world.gate.definitions.approve(Item("gh", "tool", "create"), shown.fingerprint, "console"))
         assert await (await world.client()).names() == []
 
 

@@ -21,7 +21,9 @@ from host.downstream.stateless_stdio import StatelessStdio
 from host.journal import InternalError
 from host.jsonrpc.messages import Message, receive, write
 from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.source import SHARED
 from tests.kit.asgi import IO, Connection, HeaderValue, Response, open_http_app, open_stateless
+from tests.kit.examples import examples
 from tests.kit.scripts import Step, scripts
 from tests.kit.world import ScriptedServer, World, open_world
 
@@ -110,7 +112,7 @@ class OneChannel:
         self._server = server
         self._greeted = self._opened = self._fails = False
         self._number = 0
-        session = Session("test", None, world.router, world.journal, memory=world.memory)
+        session = Session("test", SHARED, world.router, world.journal, memory=world.memory)
         both = StatelessStdio(world.router, stateless, session, trio.Event())
         nursery.start_soon(both.run)
         self._channel = DuplexSession(session, self._say, self._send, nursery, both)
@@ -423,7 +425,7 @@ CALLED_OFF_AT_ONCE = [("ask", 13, 14), ("cancel", 0, 0)]
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @example(BEHIND_THE_HANDSHAKE)
 @example(CALLED_OFF_AT_ONCE)
 @given(scripts(CHANNEL_STEPS, first=23, second=23, min_size=1, max_size=40))
@@ -443,7 +445,7 @@ def test_on_a_channel_every_request_is_answered_once_by_its_era(script: list[Ste
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(scripts(ENDPOINT_STEPS, first=41, second=41, min_size=1, max_size=40))
 def test_over_http_every_request_is_answered_once_by_its_era(script: list[Step]) -> None:
     """(rules 13, 20, 21, 24, 26, 27)"""

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from config import (
     Verdict,
 )
 from config.model import Limits
-from host.downstream.listen_streams import AGREEMENT_TIMEOUT, listen, requested_filter
+from host.downstream.listen_streams import AGREEMENT_TIMEOUT, Subscription, requested_filter
 from host.downstream.stateless import StatelessClient
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request
@@ -47,8 +47,9 @@ from host.peer.outstanding import PeerError
 from host.policy.pin_rules import PinStatus
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.stateless import take_stated
-from host.slices import run_inline
+from host.source import SHARED, Endpoint
 from tests.kit.asgi import IO, open_stateless
+from tests.kit.awaited import awaited
 from tests.kit.gates import folder
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, open_world
@@ -61,9 +62,6 @@ FIRST = int(os.environ.get("COLONNADE_FIRST_START", "0"))
 CALL_KEY = "test.example/call"
 STATELESS = "2026-07-28"
 GRACES = (0.0, 1.0, 4.0, 20.0)
-INITIALIZE = 2.0
-"""Seconds that `initialize` may take at most at the endpoint of all servers. At that of one server it waits as lists
-do, like `server/discover`, because it declares what the server has."""
 MOST_WAITING = 100
 """Requests of one caller that may wait for servers that start."""
 MISSING = "colonnade/missingServers"
@@ -71,6 +69,8 @@ SETTLING = 0.05
 """Seconds that a list waits for the reading that follows when a stateless server is first heard: its lists may have
 changed since they were read, and no client gets a list that is older than what was announced."""
 EPSILON = 0.01
+LATEST_NOTICE = 0.6
+"""Seconds after the end of the wait for servers that were never seen, within which changes are announced."""
 
 LISTS = {"tool": "tools", "prompt": "prompts", "resource": "resources", "template": "resourceTemplates"}
 METHODS = {
@@ -312,6 +312,8 @@ class Viewer:
     told: list[str]
     """The methods of the notifications that it got."""
     endpoint: str | None = None
+    is_early: bool = False
+    """Whether it opened its session while servers were waited for that were never seen."""
     seen: dict[str, Any] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
     """How many notifications it had got when it saw the list."""
@@ -517,15 +519,10 @@ class Life:
     async def comes(self) -> None:
         """A client with a session: it opens it, lists everything, and hears of changes."""
         began, endpoint = self.now(), self.somewhere()
-        most = self.may_wait(endpoint)
-        client = await self.world.client(endpoint)
-        if endpoint is None:
-            took = self.now() - began
-            self.must(took <= INITIALIZE + EPSILON, f"initialize took {took:.2f} s")
-        else:
-            self.came_in_time("initialize", began, most)
+        client = await self.world.client(endpoint, early=True)
+        self.must(self.now() == began, "initialize waited")
         self.check_instructions(client.opened.get("instructions", ""), endpoint)  # type: ignore[attr-defined]
-        viewer = Viewer(ToldBy(client), endpoint)
+        viewer = Viewer(ToldBy(client), endpoint, is_early=self.may_wait(endpoint) > 0)
         for kind in LISTS:
             viewer.sees(kind, self.shown(kind, endpoint))
         self.viewers.append(viewer)
@@ -557,12 +554,8 @@ class Life:
     async def looks(self) -> None:
         """A client without a session discovers and lists."""
         began, endpoint = self.now(), self.somewhere()
-        most = self.may_wait(endpoint)
         found = await self.request("server/discover", endpoint=endpoint)
-        if endpoint is None:
-            self.must(self.now() == began, "server/discover waited")
-        else:
-            self.came_in_time("server/discover", began, most)
+        self.must(self.now() == began, "server/discover waited")
         self.check_instructions(found.get("instructions", ""), endpoint)
         kind = self.random.choice(list(LISTS))
         await self.lists(Viewer([], endpoint), kind, partial(self.request, endpoint=endpoint), stateless=True)
@@ -577,7 +570,7 @@ class Life:
         """The result of a stateless request; raises Refusal."""
         meta = {f"{IO}protocolVersion": STATELESS, f"{IO}clientCapabilities": {}}
         given = members(encode({**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **meta}}))
-        client = StatelessClient("test", endpoint, identity, None, object())
+        client = StatelessClient("test", Endpoint(endpoint), identity, None, object())
         request = Request(1, method, encode(given))
         stated = take_stated(given).checked
         caller = client.caller(stated.abilities)
@@ -596,7 +589,7 @@ class Life:
         viewer = Viewer(told)
         for kind in LISTS:
             viewer.sees(kind, self.shown(kind))
-        client = StatelessClient("test", None, None, None, object())
+        client = StatelessClient("test", SHARED, None, None, object())
         began, most = self.now(), self.may_wait(None)
 
         def hear(notice: Notification) -> bool:
@@ -606,16 +599,17 @@ class Life:
             told.append(notice.method)
             return True
 
-        await listen(
+        subscription = Subscription(
             self.world.router,
             self.stateless.tasks,
+            self.stateless.announcements,
             1,
             requested_filter(members(encode(wanted)), NO_ABILITIES),
             client,
             NO_ABILITIES,
             hear,
-            trio.Event(),
         )
+        await subscription.serve(trio.Event())
 
     async def asks(self) -> None:
         """A client calls something; sometimes it gives up."""
@@ -710,7 +704,7 @@ class Life:
     async def decides(self) -> None:
         """A person approves or rejects something that is held."""
         definitions = self.world.gate.definitions
-        held = [each for each in definitions.held() if each.item.server in self.accounts]
+        held = [each for each in awaited(definitions.held()) if each.item.server in self.accounts]
         if not held:
             return
         each = self.random.choice(held)
@@ -718,7 +712,7 @@ class Life:
         rejects = self.random.random() < 0.3 and each.item.kind != "launch"
         self.disturbed.add(account.id)
         if each.item.kind == "launch":
-            run_inline(definitions.approve(each.item, each.fingerprint, "console"))
+            awaited(definitions.approve(each.item, each.fingerprint, "console"))
             self.store.launches[self.config, account.id].program = account.program
             self.renewed[account.id] = self.now()
             self.tally["programs approved"] += 1
@@ -728,12 +722,12 @@ class Life:
         approval = self.approval(each.item.server, each.item.kind, each.item.name)
         self.tally["rejected" if rejects else "approved"] += 1
         if rejects:
-            run_inline(definitions.reject(each.item, each.fingerprint, "console"))
+            awaited(definitions.reject(each.item, each.fingerprint, "console"))
             approval.closed = True
             if approval.version == version:
                 approval.version = None
         else:
-            run_inline(definitions.approve(each.item, each.fingerprint, "console"))
+            awaited(definitions.approve(each.item, each.fingerprint, "console"))
             approval.version, approval.by_person, approval.closed = version, True, False
 
     async def reconfigures(self) -> None:
@@ -825,9 +819,11 @@ class Life:
                 await self._events(random)
                 await wait_all_tasks_blocked()
                 self.check_at_rest()
-                await trio.sleep(2)
+                await trio.sleep(2 - LATEST_NOTICE)
+                waiting = [each for each in self.viewers if each.is_early and self.may_wait(each.endpoint) > 0]
+                await trio.sleep(LATEST_NOTICE)
                 await wait_all_tasks_blocked()
-                self.check_at_end()
+                self.check_at_end(waiting)
             self.must(not any(isinstance(each, InternalError) for each in self.world.events), "something crashed")
             self.nursery.cancel_scope.cancel()
 
@@ -865,7 +861,7 @@ class Life:
                 self.must(running == player.working, f"{running} slots of {account.id} are taken by {player.working}")
             held = {
                 (each.item.kind, each.item.name): each
-                for each in self.world.gate.definitions.held()
+                for each in awaited(self.world.gate.definitions.held())
                 if each.item.server == account.id
             }
             for kind in self.served.get(account.id, ()):
@@ -885,7 +881,8 @@ class Life:
                 late = self.now() - call.at
                 self.must(late <= account.patience + EPSILON, f"call {call.number} waits since {late:.2f} s")
 
-    def check_at_end(self) -> None:
+    def check_at_end(self, waiting: Collection[Viewer]) -> None:
+        """`waiting` are clients whose lists were waited for until just now: no change is announced to them before."""
         for call in self.calls:
             if call.ended is None or call.cancelled is not None or call.server in self.disturbed:
                 continue
@@ -898,6 +895,7 @@ class Life:
             for kind, seen in viewer.seen.items():
                 if seen != self.shown(kind, viewer.endpoint):
                     told = ANNOUNCED[kind] in viewer.told[viewer.heard[kind] :]
+                    told = told or any(each is viewer for each in waiting)
                     self.must(told, f"nobody told a client that its {kind}s changed: {seen}, not {kind}s of now")
                     self.tally["announced changes"] += 1
 
@@ -1020,6 +1018,7 @@ LIVES = 4
 """Starts in one history."""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_start_lists_what_was_ever_listed_and_sends_what_is_approved(shard: int) -> None:
     tally: Counter[str] = Counter()

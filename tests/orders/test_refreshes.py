@@ -14,7 +14,6 @@ import trio
 
 from host.journal import InternalError
 from host.oauth.problem import OAuthProblem
-from host.slices import complete
 from host.storage.store import StoredCredential, Transaction
 from host.upstream import credentials
 from host.upstream.credentials import LoginUnavailable
@@ -92,7 +91,7 @@ async def decide(process: Process, issuer: RotatingIssuer, chance: random.Random
         if kind != "nothing":
             made = login(issuer, id=f"login-{number}", **issuer.new_tokens())
             sealed = None if kind == "out" else (OTHER_VAULT if kind == "other key" else VAULT).close(NOTES, made)
-            await complete(process.store.write(partial(change, sealed)))
+            await process.store.write(partial(change, sealed))
             last = made.id if kind == "in" else kind
     return last
 

@@ -26,7 +26,7 @@ from mcp.types import (
     TextContent,
 )
 
-from .running import BIN, COLONNADE, beside
+from .running import BIN, COLONNADE, OVER_STDIO, beside
 
 PATIENCE = 20.0
 
@@ -105,7 +105,7 @@ class Guest:
 def over_stdio(file: Path) -> StdioServerParameters:
     """`colonnade serve FILE --stdio`, as the SDK starts it."""
     return StdioServerParameters(
-        command=COLONNADE, args=["serve", str(file), "--stdio"], cwd=str(BIN), env=beside(file)
+        command=COLONNADE, args=["serve", str(file), *OVER_STDIO], cwd=str(BIN), env=beside(file)
     )
 
 
@@ -187,9 +187,9 @@ class LineClient:
         self.process.stdin.write(line + b"\n")
         self.process.stdin.flush()
 
-    def hear(self) -> bytes:
-        """The next line; nothing at the end."""
-        return self._lines.get(timeout=PATIENCE)
+    def hear(self, seconds: float = PATIENCE) -> bytes:
+        """The next line; nothing at the end. Raises queue.Empty if none comes in time."""
+        return self._lines.get(timeout=seconds)
 
     def answer(self, line: bytes) -> bytes:
         """Say it, and give the next line that is an answer."""
@@ -211,11 +211,12 @@ class LineClient:
 
 
 @contextmanager
-def line_client(file: Path) -> Iterator[LineClient]:
-    """`colonnade serve FILE --stdio`, and its client. It is killed at the end if it is still there."""
+def line_client(file: Path, *options: str) -> Iterator[LineClient]:
+    """`colonnade serve FILE` over stdio, or with other options, and its client. It is killed at the end if it is
+    still there."""
     with (file.parent / "stdio.stderr").open("w") as stderr:
         process = subprocess.Popen(
-            [COLONNADE, "serve", str(file), "--stdio"],
+            [COLONNADE, "serve", str(file), *(options or OVER_STDIO)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -23,7 +23,6 @@ from host.policy.grants import Grant, Grants, Scope, new_id
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import complete
 from host.source import Source
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
@@ -138,17 +137,17 @@ async def carry_out(step: Step, pins: Pins, grants: Grants, known: Known) -> Non
     if step.what == "grant":
         subject = Subject(PinnedItem("s", "tool", "t"), None, None, "sha256:", "", "tools.ask: *")
         grant = Grant(step.key, subject, (), Scope.ALWAYS, time.time(), None, "terminal")
-        await complete(grants.add(grant))
+        await grants.add(grant)
     elif step.what == "revoke grant":
-        assert await complete(grants.revoke(step.key)), step
+        assert await grants.revoke(step.key), step
     elif step.what == "offer":
         await observe(server, pins, {**known, step.key: step.after})
     elif step.what == "approve":
-        await complete(pins.approve(PinnedItem(server, "tool", name), shown, "terminal"))
+        await pins.approve(PinnedItem(server, "tool", name), shown, "terminal")
     elif step.what == "reject":
-        await complete(pins.reject(PinnedItem(server, "tool", name), shown))
+        await pins.reject(PinnedItem(server, "tool", name), shown)
     else:
-        await complete(pins.revoke(PinnedItem(server, "tool", name)))
+        await pins.revoke(PinnedItem(server, "tool", name))
     if isinstance(step.after, Item):
         assert pins.status(entry(server, Kind.TOOL, name)).value == step.after.status, step
 
@@ -160,7 +159,7 @@ async def observe(server: str, pins: Pins, known: Known) -> int:
         of, _, name = key.partition("/")
         if of == server and isinstance(item, Item):
             offered[name] = definition(name, item.offered)
-    return len(await complete(pins.observe(Source(server, Era.SESSION), Kind.TOOL, offered)))
+    return len(await pins.observe(Source(server, Era.SESSION), Kind.TOOL, offered))
 
 
 def decide_until_killed(state: Path, log: Path, owner: str, known: Known, seed: int) -> None:

@@ -29,7 +29,7 @@ from tests.kit.output_schemas import OutputSchemas
 from tests.kit.servers.refused import PROMISING, WRITTEN
 
 from .refusals import SESSION, STATELESS, expected, refused
-from .running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, listening, recorder, serving, write_config
+from .running import BARE_PYTHON, COLONNADE, OVER_STDIO, ROOT, SERVERS, listening, recorder, serving, write_config
 from .test_both_eras import FOUR, PROGRAM, SAME_ERA, VERSIONS, Setting, at_urls, questions, serving_four
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to install a few hundred megabytes
@@ -148,7 +148,16 @@ def test_every_server_asks_the_typescript_client(clients: Path, here: Setting, m
     """All four, one after the other, through one connection (rule 71, rule 73, rule 79, rule 80)."""
     where: dict[str, Any] = {"url": here.host.url}
     if transport == "stdio":
-        where = {"command": [COLONNADE, "serve", str(here.file), "--stdio", "--state", str(here.file.parent / "state")]}
+        where = {
+            "command": [
+                COLONNADE,
+                "serve",
+                str(here.file),
+                *OVER_STDIO,
+                "--state",
+                str(here.file.parent / "state"),
+            ]
+        }
     tools = [f"{server}__book_table" for server in FOUR]
     found = typescript(clients, mode=mode, tools=tools, **where)
     assert found["version"] == VERSIONS[mode]

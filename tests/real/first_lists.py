@@ -7,6 +7,9 @@ starts; clients with and without a handshake in turn. `transports`: every transp
 trusted and one that each client has for itself. `ten`: ten servers, of which by the second start one is slow, one
 crashes in a loop, one is not installed any more, and one URL is dead.
 
+With STDIO=relay, clients over stdio come in groups: the first of a group starts the host in the background, which has
+ended before the next group comes.
+
 The first start of each round makes the servers known and is not judged. Two programs that do nothing but count keep the
 machine busy. Exits with 1 if a list was not whole, the host spent too much processor time on it, or a call was not
 answered.
@@ -39,13 +42,17 @@ from .running import (
     BARE_PYTHON,
     BIN,
     COLONNADE,
+    OVER_STDIO,
     SERVERS,
+    STDIO,
     beside,
     colonnade,
     free_port,
+    host_of,
     listening,
     pids_below,
     serving,
+    until,
     write_config,
 )
 
@@ -133,8 +140,11 @@ def processor_time(pid: int) -> float:
 
 @asynccontextmanager
 async def desktop_client(file: Path, revision: str) -> AsyncIterator[Client]:
-    kind = TimedStatelessClient if revision == STATELESS else TimedStdioClient
-    async with over_stdio("desktop", revision, [COLONNADE, "serve", "--stdio", str(file)], kind) as client:
+    if STDIO == "relay":  # which answers at once, perhaps before its host runs
+        kind = StatelessStdioClient if revision == STATELESS else StdioClient
+    else:
+        kind = TimedStatelessClient if revision == STATELESS else TimedStdioClient
+    async with over_stdio("desktop", revision, [COLONNADE, "serve", *OVER_STDIO, str(file)], kind) as client:
         yield client
 
 
@@ -143,14 +153,15 @@ async def tools_of(client: Client) -> tuple[set[str], list[str]]:
     return {each["name"] for each in result["tools"]}, result.get("_meta", {}).get("colonnade/missingServers", [])
 
 
-async def look(bench: Bench, start: Start, client: Client, began: float, host: int) -> None:
-    """List, and note what came and when."""
+async def look(bench: Bench, start: Start, client: Client, began: float, host: int = 0) -> None:
+    """List, and note what came and when. Without a `host`, it is that of the client over stdio."""
     start.found, start.missing = await tools_of(client)
     start.since_start = time.monotonic() - began
     if isinstance(client, _Timed):
         start.since_initialize = time.monotonic() - client.begun_at
         start.processor = processor_time(client.pid) - client.begun_with
-    start.asleep = bench.is_asleep(host)
+        host = client.pid
+    start.asleep = bench.is_asleep(host or host_of(bench.file))
 
 
 async def call(start: Start, client: Client, began: float, name: str, arguments: Mapping[str, Any]) -> None:
@@ -187,7 +198,7 @@ class Bench:
 
     def is_asleep(self, host: int) -> bool:
         """Whether the delayed server of this host is not there yet, but at most the shell that waits."""
-        commands = pids_below(host).values()
+        commands = pids_below(host).values() if host else ()
         return not any(self.delayed in each and "sleep" not in each for each in commands)
 
     def repository(self) -> Path:
@@ -206,8 +217,18 @@ class Bench:
                 while approve is not None and not any(name.startswith(approve) for name in found):
                     await trio.sleep(0.1)  # the host looks every second for decisions of other processes
                     found, _ = await tools_of(client)
+            if STDIO == "relay":
+                await trio.to_thread.run_sync(self._wait_first_answers)
         self.sleep.write_text(f"{self.delay:g}")
         return found
+
+    def _wait_first_answers(self) -> None:
+        until(lambda: list(self.folder.glob("state/configs/*/first-answers")), "the host has left its answers")
+
+    async def ended(self) -> None:
+        """Wait for the end of a host in the background."""
+        if STDIO == "relay":
+            await trio.to_thread.run_sync(until, lambda: not host_of(self.file), "the host has ended")
 
     def _approve(self, server: str) -> None:
         options = ("--server", server, "--yes", "--config", str(self.file))
@@ -234,17 +255,19 @@ async def desktop(bench: Bench, starts: int) -> list[Start]:
             try:
                 began = time.monotonic()
                 async with desktop_client(bench.file, revision) as client:
-                    assert isinstance(client, _Timed)
-                    await look(bench, start, client, began, client.pid)
+                    await look(bench, start, client, began)
                     measuring.release()
                     await call(start, client, began, "git__git_status", {"repo_path": str(repository)})
             finally:
                 if measuring.statistics().owner is trio.lowlevel.current_task():
                     measuring.release()
 
-    async with trio.open_nursery() as nursery:
-        for number in range(starts):
-            nursery.start_soon(one, number)
+    together = AT_ONCE if STDIO == "relay" else starts
+    for first in range(0, starts, together):
+        async with trio.open_nursery() as nursery:
+            for number in range(first, min(first + together, starts)):
+                nursery.start_soon(one, number)
+        await bench.ended()
     return done
 
 
@@ -285,9 +308,9 @@ async def transports(bench: Bench, starts: int) -> list[Start]:
             done.append(start)
             began = time.monotonic()
             async with desktop_client(bench.file, revision) as client:
-                assert isinstance(client, _Timed)
-                await look(bench, start, client, began, client.pid)
+                await look(bench, start, client, began)
                 await call(start, client, began, "late__get_current_time", {"timezone": "UTC"})
+            await bench.ended()
     return done
 
 
@@ -323,9 +346,9 @@ async def ten(bench: Bench, starts: int) -> list[Start]:
         done.append(start)
         began = time.monotonic()
         async with desktop_client(bench.file, revision) as client:
-            assert isinstance(client, _Timed)
-            await look(bench, start, client, began, client.pid)
+            await look(bench, start, client, began)
             await call(start, client, began, "slow__t0", {})
+        await bench.ended()
     return done
 
 

@@ -1,6 +1,6 @@
 """Starts the real host with real servers, ends it in every way, and counts what is left of it.
 
-    .venv/bin/python tests/real/left_behind.py [--starts 50] [--kills 20] [--at-once 4]
+    .venv/bin/python -m tests.real.left_behind [--starts 50] [--kills 20] [--at-once 4]
 
 Each round is one host with three servers: one that behaves, one that forks itself out of sight and keeps making
 orphans, and one that heeds neither the end of its input nor SIGTERM. A round ends by SIGTERM, by SIGKILL, by SIGKILL
@@ -8,6 +8,10 @@ for the host's whole process group, or by SIGKILL after the keeper and all subre
 stop them. What belongs to a round is known by a mark in its command line, or by having been seen below the host before
 (number and start time). Exits with 1 if anything is left two seconds after the end of the host, if a zombie was seen,
 or if SIGTERM did not end the host with status 0 in time.
+
+With STDIO=relay, a round is a relay and the host in the background that it starts. The relay is ended in these ways,
+and the host ends by itself; only where its keepers are stopped, it is killed. Nothing may be left, the host included,
+two seconds after the host should have ended.
 
 Real clock: the kernel's and the servers' own time is what is measured.
 """
@@ -29,7 +33,11 @@ from pathlib import Path
 
 import trio
 
-from host.wire.descent import KEEPER_NAME
+from host.cli.admin_client import find_hosts
+from host.wire.descent import KEEPER_NAME, SUBREAPER_NAME
+
+from .clients import initialize
+from .running import STDIO, command_line, host_of, until
 
 ROOT = Path(__file__).parents[2]
 HOST = (str(ROOT / ".venv/bin/colonnade"),)
@@ -39,6 +47,8 @@ SERVERS = {"plain": [], "forking": ["fork"], "stubborn": ["fork", "stubborn"]}
 READY_LIMIT = 60.0
 TERM_LIMIT = 10.0
 LEFT_AFTER = 2.0
+LINGERING = 1.0
+"""Seconds for which a host in the background stays without a client."""
 RUNNING = 1.5
 """Seconds a host is watched for zombies between being ready and being ended."""
 SAMPLE_EVERY = 0.05
@@ -93,10 +103,15 @@ class Process:
 
 
 class Watch:
-    """Sees the processes of one host come and go."""
+    """Sees the processes of one host come and go.
 
-    def __init__(self, host: int, mark: str) -> None:
+    Args:
+        ends: whether the host ends by itself, and is left if it does not.
+    """
+
+    def __init__(self, host: int, mark: str, *, ends: bool = False) -> None:
         self._host = host
+        self._last = host if ends else 0
         self._mark = mark.encode()
         self._seen: set[Process] = set()
         self._zombies: dict[Process, float] = {}
@@ -121,17 +136,18 @@ class Watch:
 
     def stop_keepers(self) -> int:
         """Stop the keeper and the subreapers. Returns how many there were."""
-        found = [one.pid for one in self._seen if _name(one.pid) == KEEPER_NAME]
+        found = [one.pid for one in self._seen if _name(one.pid) in (KEEPER_NAME, SUBREAPER_NAME)]
         for pid in found:
             os.kill(pid, signal.SIGSTOP)
         return len(found)
 
     def left(self) -> list[Process]:
-        """Whoever is there still, wherever in the tree of processes it went, the host itself and zombies left out."""
+        """Whoever is there still, wherever in the tree of processes it went, zombies left out, and the
+        host unless it ends by itself."""
         return [
             Process(pid, started)
             for pid, (state, _, started) in _table().items()
-            if pid != self._host and state != "Z" and (Process(pid, started) in self._seen or self._is_marked(pid))
+            if state != "Z" and (pid == self._last or Process(pid, started) in self._seen or self._is_marked(pid))
         ]
 
     def _is_marked(self, pid: int) -> bool:
@@ -158,6 +174,77 @@ def _table() -> dict[int, tuple[str, int, str]]:
     return table
 
 
+class _Alone:
+    """`serve FILE`."""
+
+    options: Sequence[str] = ()
+    stdin = subprocess.DEVNULL
+
+    def __init__(self, process: trio.Process, file: Path, mark: str) -> None:
+        self.process = process
+        self.watch = Watch(process.pid, mark)
+
+    async def wait_ready(self) -> None:
+        """Read the host's output until it has a line with the word `ready` for each server."""
+        assert self.process.stdout is not None
+        said = b""
+        waiting = {id.encode() for id in SERVERS}
+        with trio.move_on_after(READY_LIMIT):
+            while waiting and (data := await self.process.stdout.receive_some()):
+                said += data
+                ready = [line.split() for line in said.split(b"\n") if b"ready" in line]
+                waiting -= {id for id in waiting if any(id in words for words in ready)}
+        if waiting:
+            raise RuntimeError(f"not ready: {waiting}; the host said: {said.decode(errors='replace')}")
+
+    def kill_host(self) -> None:
+        """It is the process that was killed."""
+
+    async def wait_end(self) -> None:
+        """It has ended."""
+
+
+class _OverRelay:
+    """`serve --stdio FILE`, and the host in the background."""
+
+    options: Sequence[str] = ("--stdio",)
+    stdin = subprocess.PIPE
+
+    def __init__(self, process: trio.Process, file: Path, mark: str) -> None:
+        self.process = process
+        self._file = file
+        self._mark = mark
+        self._host = 0
+        self.watch = Watch(-1, mark)
+
+    async def wait_ready(self) -> None:
+        """Open a session, and ask the admin API until each server is ready."""
+        assert self.process.stdin is not None
+        await self.process.stdin.send_all(initialize("2025-11-25") + b"\n")
+        await trio.to_thread.run_sync(until, self._are_ready, "the servers are ready", READY_LIMIT)
+        self._host = host_of(self._file)
+        self.watch = Watch(self._host, self._mark, ends=True)
+
+    def _are_ready(self) -> bool:
+        for host in find_hosts(self._file.parent / "state"):
+            if host.problem is None:
+                servers = host.get("state/servers")["servers"]
+                return all(server["state"] == "ready" for server in servers)
+        return False
+
+    def kill_host(self) -> None:
+        """Its keepers are stopped: it could not end by itself."""
+        os.kill(self._host, signal.SIGKILL)
+
+    async def wait_end(self) -> None:
+        with suppress(AssertionError):  # then it is left
+            await trio.to_thread.run_sync(until, self._has_ended, "the host has ended", LINGERING + TERM_LIMIT)
+
+    def _has_ended(self) -> bool:
+        state, _, _ = _table().get(self._host, ("Z", 0, ""))  # init may be slow
+        return state == "Z"
+
+
 async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
     """One host from its start to two seconds after its end; nothing of it is there when this returns.
 
@@ -168,24 +255,29 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
         RuntimeError: it did not come up.
     """
     mark = f"left-behind-{uuid.uuid4().hex}"
+    kind = _OverRelay if STDIO == "relay" and host is HOST else _Alone
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "colonnade.yaml"
         file.write_text(json.dumps(_config(mark)))  # which is YAML as well
         process = await trio.lowlevel.open_process(
-            [*host, "serve", str(file)],
-            stdin=subprocess.DEVNULL,
+            [*host, "serve", str(file), *kind.options],
+            stdin=kind.stdin,
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd=ROOT,
             env={**os.environ, "COLONNADE_STATE": f"{folder}/state"},
         )
-        watch = Watch(process.pid, mark)
+        started = kind(process, file, mark)
         try:
-            await _until_ready(process)
+            await started.wait_ready()
+            watch = started.watch
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_keep_looking, watch)
                 await trio.sleep(RUNNING)
                 outcome = await _end(process, ending, watch)
+                if ending.stopped:
+                    started.kill_host()
+                await started.wait_end()
                 nursery.cancel_scope.cancel()
             outcome.zombies = watch.zombies
             outcome.left = [_command(one.pid) for one in await _still_there(watch)]
@@ -193,7 +285,7 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
-            for one in watch.left():
+            for one in started.watch.left():
                 with suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
             with trio.CancelScope(shield=True):
@@ -203,21 +295,8 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
 def _config(mark: str) -> dict[str, object]:
     python = [sys.executable, "-I", "-S"]
     servers = {id: {"command": [*python, str(FORKER), *words, mark]} for id, words in SERVERS.items()}
-    return {"listen": {"address": "127.0.0.1:0"}, "servers": servers}
-
-
-async def _until_ready(process: trio.Process) -> None:
-    """Read the host's output until it has a line with the word `ready` for each server."""
-    assert process.stdout is not None
-    said = b""
-    waiting = {id.encode() for id in SERVERS}
-    with trio.move_on_after(READY_LIMIT):
-        while waiting and (data := await process.stdout.receive_some()):
-            said += data
-            ready = [line.split() for line in said.split(b"\n") if b"ready" in line]
-            waiting -= {id for id in waiting if any(id in words for words in ready)}
-    if waiting:
-        raise RuntimeError(f"not ready: {waiting}; the host said: {said.decode(errors='replace')}")
+    daemon = {"idle": f"{LINGERING:g}s"}
+    return {"listen": {"address": "127.0.0.1:0"}, "servers": servers, "daemon": daemon}
 
 
 async def _keep_looking(watch: Watch) -> None:
@@ -252,7 +331,7 @@ async def _still_there(watch: Watch) -> list[Process]:
 
 def _command(pid: int) -> str:
     try:
-        return f"{pid} {Path(f'/proc/{pid}/cmdline').read_bytes().replace(bytes(1), b' ').decode(errors='replace')}"
+        return f"{pid} {command_line(pid)}"
     except OSError:
         return f"{pid}, which has just ended"
 

@@ -114,6 +114,10 @@ def _call(name: str, arguments: Any) -> Send:
     return lambda to: to.ask("tools/call", {"name": to.name(name), "arguments": arguments})
 
 
+def _call_with_null(member: str) -> Send:
+    return lambda to: to.ask("tools/call", {"name": to.name("weather"), "arguments": {"city": "x"}, member: None})
+
+
 def _ask_early(to: Requester) -> str:
     del to.headers["mcp-session-id"], to.headers["mcp-protocol-version"]
     to.open(whole=False)
@@ -123,6 +127,7 @@ def _ask_early(to: Requester) -> str:
 UNKNOWN = {f"{IO}protocolVersion": "1999-01-01", f"{IO}clientCapabilities": {}}
 SPECIFIED = "the specification names the code"
 BOTH = "as both"
+NULL = "as Python: none"
 IN_SESSION, WITHOUT = (SESSION,), (STATELESS,)
 
 ROWS = (
@@ -182,6 +187,67 @@ ROWS = (
         "200 result",
         "200 -32602",
         f"{SPECIFIED}; the SDKs' servers have one page and do not look at the cursor",
+    ),
+    Row(
+        "an empty cursor",
+        lambda to: to.ask("tools/list", {"cursor": ""}),
+        "200 result",
+        "200 result",
+        "200 result",
+        f"{BOTH}: none",
+    ),
+    Row(
+        "a cursor that is null",
+        lambda to: to.ask("tools/list", {"cursor": None}),
+        "200 result",
+        "200 -32603",
+        "200 result",
+        NULL,
+    ),
+    Row(
+        "`_meta` that is null",
+        _call_with_null("_meta"),
+        "200 result",
+        "400 -32600",
+        "200 result",
+        NULL,
+        IN_SESSION,
+    ),
+    Row(
+        "a task that is null",
+        _call_with_null("task"),
+        "200 result",
+        "200 -32602",
+        "200 result",
+        NULL,
+        IN_SESSION,
+    ),
+    Row(
+        "inputResponses that are null",
+        _call_with_null("inputResponses"),
+        "200 result",
+        "200 result",
+        "200 result",
+        f"{BOTH}: none",
+        WITHOUT,
+    ),
+    Row(
+        "a requestState that is null",
+        _call_with_null("requestState"),
+        "200 result",
+        "200 -32602",
+        "200 result",
+        NULL,
+        WITHOUT,
+    ),
+    Row(
+        "a log level that is null",
+        lambda to: to.ask("tools/list", {"_meta": {**ENVELOPE, f"{IO}logLevel": None}}),
+        "200 result",
+        "400 -32602",
+        "200 result",
+        NULL,
+        WITHOUT,
     ),
     Row(
         "a requestState that was not given out",

@@ -23,15 +23,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from host.wire.descent import running_hosts
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 COLONNADE = str(BIN / "colonnade")
 SERVERS = ROOT / "tests" / "kit" / "servers"
 BARE_PYTHON = [sys.executable, "-I", "-S"]
 """A Python that starts at once: for servers that need nothing but the standard library."""
-
-CLIENT = os.environ.get("COLONNADE_TEST_CLIENT", "built-in")
-"""The HTTP client of the hosts: `make matrix CLIENT=httpx` sets it."""
 
 START = 30.0
 """Seconds in which servers must be ready; Python's imports take their time on a busy machine."""
@@ -56,29 +55,35 @@ def free_port() -> int:
         return port
 
 
-HTTP_SERVER = os.environ.get("COLONNADE_TEST_SERVER", "built-in")
-"""The server of the hosts under test, as `listen.server` names it, unless a test chooses one."""
+STDIO = os.environ.get("COLONNADE_TEST_STDIO", "own")
+"""What serves clients over stdio, unless a test chooses it: a host of their `own`, or over a `relay` one in the
+background, which ends a second after its last client. `make first-lists STDIO=relay` sets it."""
+OVER_STDIO = ["--stdio"] if STDIO == "relay" else ["--stdio", "--own"]
+"""The options of `serve` for that."""
 
 
 def write_config(folder: Path, servers: Mapping[str, object], **more: Any) -> Path:
     """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so.
 
-    Servers at a URL are reached by the HTTP client that CLIENT names, unless they name one themselves."""
+    A host in the background ends soon."""
     file = folder / "colonnade.yaml"
-    listen = {"address": "127.0.0.1:0", "server": HTTP_SERVER, **more.pop("listen", {})}
-    servers = {id: _with_client(spec) for id, spec in servers.items()}
+    listen = {"address": "127.0.0.1:0", **more.pop("listen", {})}
+    if STDIO == "relay":
+        more = {"daemon": {"idle": "1s"}, **more}
     file.write_text(json.dumps({"listen": listen, "watch": "off", "servers": servers, **more}))
     return file
-
-
-def _with_client(spec: object) -> object:
-    return {"client": CLIENT, **spec} if isinstance(spec, dict) and "url" in spec else spec
 
 
 def beside(file: Path) -> dict[str, str]:
     """The environment of a host with this configuration: what it keeps stands beside the file, never with the user's
     own."""
     return {**os.environ, "COLONNADE_STATE": str(file.absolute().parent / "state")}
+
+
+def host_of(file: Path) -> int:
+    """The process that serves the configuration; 0 if there is none."""
+    hosts = running_hosts(file.absolute().parent / "state" / "hosts")
+    return hosts[0].pid if hosts else 0
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = START) -> Any:
@@ -245,8 +250,29 @@ def pids_below(pid: int) -> dict[int, str]:
     found = {}
     for child in below - {pid}:
         with suppress(OSError):
-            found[child] = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found[child] = command_line(child)
     return found
+
+
+def processes_with(mark: str) -> dict[int, str]:
+    """Every process whose words or variables hold a text, with its command line."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(mark) in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes():
+                found[int(entry.name)] = command_line(int(entry.name))
+    return found
+
+
+def command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def memory_of(pid: int, kind: str) -> int:
+    """Bytes of one kind of the memory of a process, as /proc names them: VmRSS now, VmHWM at its peak."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{kind}:"))
+    return int(line.split()[1]) * 1024
 
 
 def pid_of(host: int, mark: str) -> int:

@@ -19,6 +19,8 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from host.cli.exit_codes import DONE, UNREACHED
+from tests.kit.certificates import write_certificate
+from tests.kit.servers.offering import offer
 
 from .clients import initialize, line_client
 from .running import (
@@ -26,6 +28,7 @@ from .running import (
     COLONNADE,
     ROOT,
     SERVERS,
+    START,
     STOP,
     Running,
     beside,
@@ -34,6 +37,7 @@ from .running import (
     listening,
     pids_below,
     recorder,
+    sdk_server,
     serving,
     until,
     write_config,
@@ -114,7 +118,8 @@ def test_check_tells_of_programs_and_folders_that_are_not_there(tmp_path: Path) 
     assert done.stderr.splitlines() == [
         'a: notice: the program "no-such-program" was not found on PATH: install it, or correct the command, or write '
         "its path",
-        'b: notice: the program "python3" cannot be started in the folder that cwd names: make that, or correct cwd',
+        'b: notice: the program "python3" cannot be started in the folder "/no/such": make that folder, or name '
+        "another one",
         'c: notice: the program "program" was not found at "/no/such/program": install it, or correct the command',
         'd: notice: the program "elsewhere.yaml" is not executable: make it so (chmod +x), or put its interpreter '
         "before it in the command",
@@ -149,7 +154,7 @@ def test_check_names_every_problem_with_its_place(tmp_path: Path) -> None:
     assert second.startswith(f"{file}:5:14: servers.a.timeout: ")
 
 
-@pytest.mark.parametrize("command", [["check"], ["serve"], ["serve", "--stdio"], ["list", "--config"]])
+@pytest.mark.parametrize("command", [["check"], ["serve"], ["serve", "--stdio", "--own"], ["list", "--config"]])
 def test_a_missing_file_is_said_by_every_command(command: list[str], tmp_path: Path) -> None:
     done = colonnade(*command, str(tmp_path / "none.yaml"))
     assert done.returncode == 2
@@ -274,6 +279,104 @@ def test_a_name_that_does_not_exist_names_the_nearest(whose: list[str]) -> None:
         assert remedy in done.stderr
 
 
+# The own host, by its socket
+
+
+FOLDER = {"command": [*BARE_PYTHON, str(SERVERS / "folder.py")], "trust": "trusted"}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    """A host with TLS and access tokens. Its servers are of both eras."""
+    folder = tmp_path_factory.mktemp("guarded")
+    write_certificate(folder)
+    file = write_config(
+        folder,
+        {
+            "old": recorder(folder / "old.log"),
+            "new": sdk_server(),
+            "own": {**recorder(folder / "own.log"), "isolation": "per-client"},
+            "here": {**FOLDER, "cwd": "${client:folder}"},
+            "asks": {**recorder(folder / "asks.log"), "consent": {"tools": "ask"}},
+        },
+        listen={"tls": {"cert": "cert.pem", "key": "key.pem"}, "auth": {"tokens": {"laptop": "0123456789" * 4}}},
+    )
+    with serving(file, "old", "new", "own", "asks") as host:
+        yield Setting(host, file)
+
+
+def test_the_owner_needs_no_token_and_knows_no_certificate(guarded: Setting, tmp_path: Path) -> None:
+    """Of servers of both eras; a server of each client runs for the command alone, and one of a folder in that of the
+    command, not in that of the shell which started it."""
+    state = beside(guarded.file)["COLONNADE_STATE"]
+
+    def done(*words: str) -> str:
+        found = without_waits(colonnade(*words, cwd=tmp_path, COLONNADE_STATE=state))
+        assert (found.returncode, found.stderr) == (0, "")
+        return found.stdout
+
+    told = json.loads(done("list", "--json"))
+    assert {"old__echo", "own__echo", "new__weather"} <= {tool["name"] for tool in told["tools"]}
+    revisions = {server["id"]: server["revision"] for server in told["servers"]}
+    assert (revisions["old"], revisions["new"]) == ("2025-11-25", "2026-07-28")
+    assert '"arguments":{"price": 1.10}' in done("call", "old__echo", '{"price": 1.10}')
+    assert "Wien" in done("call", "new__weather", '{"city": "Wien"}')
+    assert '"arguments":{}' in done("call", "own__echo")
+    assert json.loads(done("call", "here__x"))[0] == str(tmp_path)
+    refused = colonnade("list", "--url", guarded.host.url)
+    assert (refused.returncode, refused.stdout) == (3, "")
+
+
+def test_a_call_that_a_person_confirms_says_so_while_it_waits(guarded: Setting) -> None:
+    """The confirmation names the command, and so does the audit."""
+    environment = beside(guarded.file)
+    state = environment["COLONNADE_STATE"]
+    with ExitStack() as stack:
+
+        def start(*words: str) -> subprocess.Popen[str]:
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [COLONNADE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+                )
+            )
+            stack.callback(process.kill)
+            return process
+
+        def asked() -> tuple[subprocess.Popen[str], str] | None:
+            """The call and the id of its confirmation; None if it is refused, since nobody was there yet."""
+            call = start("call", "asks__echo", "--json")
+            assert call.stderr is not None
+            found = re.fullmatch(
+                r"colonnade: waiting for a person to confirm: colonnade ask (\w+), or colonnade console\n",
+                call.stderr.readline(),
+            )
+            return None if found is None else (call, found[1])
+
+        start("ask", "--follow")
+        call, id = until(asked, "it waits")
+        shown = colonnade("ask", id, COLONNADE_STATE=state).stdout
+        assert re.search(rf"program: +colonnade call of .* \(process {call.pid}\) in {re.escape(os.getcwd())}\n", shown)
+        done = colonnade("ask", id, "session", COLONNADE_STATE=state)
+        assert "no session" in done.stderr, "it ends with the call"
+        assert colonnade("ask", id, "once", COLONNADE_STATE=state).returncode == 0
+        out, err = call.communicate(timeout=30)
+    assert (call.returncode, err) == (0, "")
+    assert "content" in json.loads(out)
+    told = colonnade("audit", "--kind", "decision", COLONNADE_STATE=state).stdout
+    record = json.loads(told.splitlines()[-1])
+    assert record["process"]["pid"] == call.pid
+    assert record["client"].startswith("colonnade call of ")
+
+
+def test_a_server_that_starts_is_said(tmp_path: Path) -> None:
+    """On standard error alone."""
+    slow = {"command": ["sh", "-c", f"sleep 6; exec {sys.executable} {SERVERS / 'folder.py'}"]}
+    done = colonnade("list", "--config", str(write_config(tmp_path, {"slow": slow})), "--json")
+    assert done.returncode == 0
+    assert done.stderr.startswith("colonnade: waiting for slow to start\n")
+    assert json.loads(done.stdout)["servers"][0]["state"] == "ready"
+
+
 # read, prompt, and content that is no text
 
 
@@ -299,8 +402,14 @@ def asked(request: pytest.FixtureRequest, everything: Setting) -> Callable[..., 
     where = {"running": [], "--url": ["--url", everything.host.url], "--config": ["--config", str(everything.file)]}
     state = str(everything.file.parent / "state")
     if request.param == "--config":
-        return lambda *words: colonnade(*words, *where["--config"])
-    return lambda *words: colonnade(*words, *where[request.param], COLONNADE_STATE=state)
+        return lambda *words: without_waits(colonnade(*words, *where["--config"]))
+    return lambda *words: without_waits(colonnade(*words, *where[request.param], COLONNADE_STATE=state))
+
+
+def without_waits(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """Without the lines of a command that waits, as on a busy machine."""
+    done.stderr = re.sub(r"^colonnade: waiting for .*\n", "", done.stderr, flags=re.MULTILINE)
+    return done
 
 
 Asked = Callable[..., subprocess.CompletedProcess[str]]
@@ -374,7 +483,7 @@ def test_progress_is_shown_on_a_terminal_alone(everything: Setting) -> None:
     said = at_a_terminal(call, state)
     assert "100%  Completed 100 of 100" in said
     assert said.endswith("\r\x1b[KTool with progress executed successfully\r\n")
-    done = colonnade(*call)
+    done = without_waits(colonnade(*call))
     assert (done.stdout, done.stderr) == ("Tool with progress executed successfully\n", "")
     own = ["call", "e__test_tool_with_progress", "--config", str(everything.file)]
     assert "100%  Completed 100 of 100" in at_a_terminal(own, {"COLONNADE_STATE": f"{state['COLONNADE_STATE']}-own"})
@@ -384,20 +493,22 @@ def test_progress_is_shown_on_a_terminal_alone(everything: Setting) -> None:
 
 
 def test_serve_prints_its_address_and_the_states(here: Setting) -> None:
-    """Address first, with the port that was taken; then a line for each server that became ready. No colours."""
+    """Address first, with the port that was taken; then, without a terminal, how to get to the console, but no link,
+    since a file may be others' to read; then a line for each server that became ready. No colours."""
     said = here.host.said
     assert re.fullmatch(r"Colonnade \S+ serves 1 server at http://127\.0\.0\.1:[1-9]\d*/mcp", said[0])
-    assert re.fullmatch(r"  a +ready +\(10 tools, [0-9.]+ s\)", said[1])
+    assert said[1] == "The console opens with the link that colonnade console prints"
+    assert re.fullmatch(r"  a +ready +\(10 tools, [0-9.]+ s\)", said[2])
     assert COLOUR not in "".join(said)
 
 
-@pytest.mark.parametrize("command", [["serve"], ["serve", "--stdio"]])
+@pytest.mark.parametrize("command", [["serve"], ["serve", "--stdio", "--own"]])
 def test_what_was_imported_is_left_out_of_garbage_collections(command: list[str], tmp_path: Path) -> None:
     """A full collection of all of it would hold up everybody for more than 100 ms."""
     program = """
 import atexit, gc, os, sys
 atexit.register(lambda: print("frozen", os.getpid(), gc.get_freeze_count(), file=sys.stderr))
-from host.cli import main
+from host.__main__ import main
 main()
 """
     file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
@@ -421,14 +532,14 @@ def test_a_desktop_hosts_file_is_served_with_notices(tmp_path: Path) -> None:
     """`mcpServers` as other hosts have it: what is renamed is said, and a server that cannot be used fails alone."""
     command = recorder(tmp_path / "a.log")["command"]
     server = {"command": command[0], "args": command[1:], "timeout": 60}
-    odd = {"command": "x", "icon": "a.png"}
+    odd = {"command": "x", "iconSet": "a.png"}
     file = tmp_path / "desktop.json"
     file.write_text(json.dumps({"mcpServers": {"My_Notes": server, "odd": odd}, "listen": {"address": "127.0.0.1:0"}}))
     with serving(file, "my-notes") as host:
         assert "My_Notes is served as my-notes" in host.errors
         assert "read as a mcpServers file" in host.errors
         (failed,) = host.state_lines("odd", "failed")
-        assert 'its key "icon" is not known here' in failed
+        assert 'its key "iconSet" is not known here' in failed
         done = colonnade("call", "my-notes__echo", "--url", host.url)
         assert done.returncode == 0, done.stderr
 
@@ -536,6 +647,36 @@ def test_every_stop_signal_ends_the_stdio_face(tmp_path: Path, number: signal.Si
         client.open()
         client.process.send_signal(number)
         assert client.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("ends_by", ["end of input", signal.SIGTERM])
+def test_the_first_lists_are_read_to_the_end_although_the_client_leaves(
+    tmp_path: Path, ends_by: str | signal.Signals
+) -> None:
+    """Unless a signal stops the host. The next host then knows them before it has started the server."""
+    offer(tmp_path / "offered.json", tools=[{"name": "t", "inputSchema": {"type": "object"}}])
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    waiting = 'echo started >>"$1"; while ! [ -e "$0" ]; do sleep 0.05; done; shift; exec "$@"'
+    server = [*BARE_PYTHON, str(SERVERS / "offering.py"), str(tmp_path / "offered.json")]
+    file = write_config(tmp_path, {"slow": {"command": ["sh", "-c", waiting, str(gate), str(log), *server]}})
+    with line_client(file) as client:
+        client.open()
+        until(log.exists, "the server was started")
+        if isinstance(ends_by, signal.Signals):
+            client.process.send_signal(ends_by)
+            assert client.process.wait(STOP) == 0
+        else:
+            assert client.process.stdin is not None
+            client.process.stdin.close()
+            gate.touch()
+            assert client.process.wait(START) == 0
+            gate.unlink()
+    with line_client(file) as client:
+        client.open()
+        if isinstance(ends_by, signal.Signals):
+            gate.touch()
+        listed = json.loads(client.answer(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'))
+        assert [each["name"] for each in listed["result"]["tools"]] == ["slow__t"]
 
 
 def test_colours_only_where_somebody_looks(here: Setting) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from mcp.client.stdio import StdioServerParameters
 
+from config.desktop.entry_form import ENTRY_FORMS
+from config.desktop.hosts import HOSTS
 from config.edit import get, values
-from config.hosts import HOSTS
-from config.hosts.entry_form import ENTRY_FORMS
 
 from .clients import SDK_LEAKS, sdk
-from .running import COLONNADE, recorder, serving, write_config
+from .running import COLONNADE, host_of, recorder, serving, until, write_config
 
 pytestmark = SDK_LEAKS
 
@@ -45,7 +45,8 @@ def entry_of(home: Path, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [host.name for host in HOSTS])
 async def test_a_host_lists_the_tools_of_all_servers(name: str, tmp_path: Path) -> None:
-    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log"), "b": recorder(tmp_path / "b.log")})
+    servers = {"a": recorder(tmp_path / "a.log"), "b": recorder(tmp_path / "b.log")}
+    file = write_config(tmp_path, servers, daemon={"idle": "1s"})
     colonnade(tmp_path, "connect", name, "--config", str(file), "--yes")
     entry = entry_of(tmp_path, name)
     words = entry.get("command") or entry["cmd"]
@@ -59,6 +60,7 @@ async def test_a_host_lists_the_tools_of_all_servers(name: str, tmp_path: Path) 
     async with sdk(started) as client:
         assert {"a__echo", "b__echo"} < set(await client.names())
     colonnade(tmp_path, "disconnect", name, "--yes")
+    until(lambda: not host_of(file), "the host in the background has ended")
 
 
 async def test_a_host_reaches_the_running_host_by_its_url(tmp_path: Path) -> None:

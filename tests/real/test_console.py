@@ -13,19 +13,37 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import trio
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from config import Channel
 from host.admin.login import ConsoleSessions
 from host.admin.schema import LoginProposal
 from host.admin.web import allowed_hosts, console_app, console_url
+from host.notify.notices import page_to
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
 from host.wire.port import bind
-from tests.kit.admin import FakeAdminApi, change, confirmation, entry, grant, held, server
+from host.wire.tcp_peer import refuse_sender
+from tests.kit.admin import (
+    FakeAdminApi,
+    arguments,
+    caller_view,
+    change,
+    client,
+    confirmation,
+    entry,
+    grant,
+    held,
+    left_out,
+    offered,
+    server,
+    view,
+)
 
 from .running import until
 
@@ -63,9 +81,9 @@ class Host:
         self.admin = admin
         self.sessions = ConsoleSessions(trio.current_time)
         self.stop = trio.Event()
-        self.app = console_app(
-            admin, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop, fail, lambda _: None
-        )
+        names = allowed_hosts("127.0.0.1", self.port)
+        refuse = partial(trio.to_thread.run_sync, partial(refuse_sender, hosts=Path("/nonexistent")))
+        self.app = console_app(admin, self.sessions, names, self.stop, fail, lambda _: None, refuse)
 
     @property
     def origin(self) -> str:
@@ -128,6 +146,19 @@ async def test_a_confirmation_appears_by_itself_and_is_answered() -> None:
         expect(card).to_contain_text("laptop wants to call a tool of the server github")
         expect(card).to_contain_text('"title": "The login page is slow"')
         expect(card).to_contain_text("untrusted")
+        expect(card.get_by_text("Program", exact=True)).to_have_count(0)
+        known = {"caller": "a client without a token", "says": "claude-code 2.1", "process": client()["process"]}
+        defaulted = {"rule": "tools.default", "origin": "defaults.consent"}
+        host.do(host.admin.add, "confirmations", confirmation("q2", name="other", **known, **defaulted))
+        other = page.get_by_role("article", name="other")
+        expect(other).to_contain_text("Programclaude (process 4712) in /home/me/work")
+        expect(other).to_contain_text(
+            "claude-code 2.1 (so it calls itself; program claude, process 4712, without a token) wants to call a tool"
+        )
+        expect(other).to_contain_text("tools.default (from defaults.consent)")
+        other.get_by_role("button", name="Deny", exact=True).click()
+        expect(other).to_have_count(0)
+        host.admin.requests.clear()
         expect(page).to_have_title("(1) Colonnade")
         card.get_by_role("button", name="Allow once").click()
         expect(card).to_have_count(0)
@@ -135,6 +166,120 @@ async def test_a_confirmation_appears_by_itself_and_is_answered() -> None:
         assert host.admin.requests == [("answer", "q1", "once", None, "exact", "console")]
 
     async with serving(FakeAdminApi()) as host:
+        await in_browser(host, act)
+
+
+WRITE = arguments(path="/srv/notes.md", content="".join(f"line {at}\n" for at in range(40)), mode="w")
+EDIT = arguments(
+    path="a.py",
+    edits=[
+        {"oldText": "".join(f"same {at}\n" for at in range(12)) + "x = 1", "newText": "same 0\nx = 2"},
+        {"oldText": "a\nb", "newText": "a\n<b>\u202e"},
+    ],
+)
+PATCH = arguments(patch="--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\n")
+
+
+async def test_long_texts_are_shown_as_text_and_all_of_it_can_be_seen() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        card = page.get_by_role("article", name="create_issue")
+        outline = card.get_by_role("region", name="Arguments: an outline")
+        expect(outline).to_have_text('{ "content": text 1, "mode": "w", "path": "/srv/notes.md" }')
+        assert outline.locator(".mark").all_inner_texts() == ["text 1"]
+        text = card.get_by_role("group", name="text 1")
+        expect(text.locator(".label")).to_have_text("text 1 content · 40 lines")
+        expect(text.get_by_text("line 15", exact=True)).to_be_visible()
+        expect(text.get_by_text("line 16", exact=True)).to_have_count(0)
+        text.get_by_text("24 lines more").click()
+        host.do(host.admin.replace, "confirmations", [confirmation(waiting=2, **WRITE)])  # what was opened stays open
+        expect(card).to_contain_text("2 calls wait")
+        assert text.locator(".whole").all_inner_texts() == [*(f"line {at}" for at in range(40)), ""]
+        whole = card.get_by_role("region", name="As JSON")
+        expect(whole).to_have_count(0)
+        card.get_by_text("The same arguments, as JSON").click()
+        expect(whole).to_contain_text('"content": "line 0\\nline 1\\n')
+
+    async with serving(FakeAdminApi(confirmations=[confirmation(**WRITE)])) as host:
+        await in_browser(host, act)
+
+
+async def test_edits_are_shown_as_differences_in_words_too() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        edits = page.get_by_role("article", name="edit_file")
+        expect(edits.locator(".args .mark")).to_have_text(
+            [f"edit {number}: {side}" for number in (1, 2) for side in ("added", "removed")]
+        )
+        first, second = (edits.get_by_role("group", name=f"edit {number}") for number in (1, 2))
+        expect(first.locator(".label")).to_have_text("edit 1 oldText, newText · 12 lines removed (−), 1 added (+)")
+        expect(second.locator("del")).to_have_text("removed: b")
+        expect(second.locator("ins")).to_have_text(["added: <b>⟨U+202E⟩"])
+        sign = "getComputedStyle(document.querySelector('.signed ins'), '::before').content"
+        assert page.evaluate(sign) == '"+"'
+        patch = page.get_by_role("group", name="patch 1")
+        expect(patch.locator("del")).to_have_text("removed: -old")
+        expect(patch.locator("div.whole").nth(1)).to_have_text("+++ b/x")
+        assert (
+            page.evaluate("getComputedStyle(document.querySelector('.argument:not(.signed) ins'), '::before').content")
+            == "none"
+        )
+
+    waiting = [confirmation(name="edit_file", **EDIT), confirmation("q2", name="apply_patch", **PATCH)]
+    async with serving(FakeAdminApi(confirmations=waiting)) as host:
+        await in_browser(host, act)
+
+
+async def test_on_a_phone_the_answers_stand_above_the_details_also_for_the_keyboard() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.goto(host.link())
+        card = page.get_by_role("article", name="create_issue")
+        deny = card.get_by_role("button", name="Deny", exact=True)
+        expect(deny).to_be_enabled()
+        expect(card.get_by_role("button", name="Allow this tool")).to_be_in_viewport(ratio=1)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        seen = tab_until(page, "Allow once")
+        assert not any(each.startswith("{") for each in seen), "the arguments come later"
+        page.set_viewport_size({"width": 1280, "height": 844})
+        assert focused(page) == "Allow once"
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Shift+Tab")
+        assert focused(page) == "Its definition, with the schema of its arguments"
+        tops = "[...document.querySelectorAll('.theirs, .decide')].map((each) => each.getBoundingClientRect().top)"
+        theirs, answers = page.evaluate(tops)
+        assert theirs < answers
+
+    async with serving(FakeAdminApi(confirmations=[confirmation(**WRITE)])) as host:
+        await in_browser(host, act)
+
+
+async def test_a_link_to_a_confirmation_shows_it_now_or_when_it_comes() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        context = browser.new_context(viewport={"width": 390, "height": 500}, reduced_motion="reduce")
+        page = context.new_page()
+        page.goto(f"{host.link()}&confirmation=q2")
+        assert "#" not in page.url
+        second = page.get_by_role("article", name="second")
+        expect(second.get_by_role("heading")).to_be_focused()
+        expect(second).to_be_in_viewport()
+        page.evaluate("location.hash = '#confirmation=q3'")
+        gone = page.get_by_text("The confirmation that you were led to is not here: it was answered or ended")
+        expect(gone).to_be_visible()
+        host.do(host.admin.add, "confirmations", confirmation("q3", name="third", state="refused", why="late"))
+        expect(page.get_by_role("article", name="third").get_by_role("heading")).to_be_focused()
+        expect(gone).to_be_hidden()
+        assert "#" not in page.url
+        # Another tab has no session: it says so, and the one that has shows it.
+        other = context.new_page()
+        other.goto(f"{host.origin}/console#confirmation=q1")
+        expect(other.get_by_text("It is open in another tab of this browser")).to_be_visible()
+        expect(page.get_by_role("article", name="create_issue").get_by_role("heading")).to_be_focused()
+        assert other.evaluate("sessionStorage.length") == 0
+
+    async with serving(FakeAdminApi(confirmations=[confirmation(), confirmation("q2", name="second")])) as host:
         await in_browser(host, act)
 
 
@@ -205,13 +350,38 @@ async def test_a_tool_is_allowed_for_the_session_in_one_step_and_of_an_untrusted
         by_arguments = page.get_by_role("article", name="by_arguments")
         expect(by_arguments.get_by_role("button", name="Allow once")).to_be_visible()
         expect(by_arguments.get_by_role("button", name="Allow this tool")).to_have_count(0)
-        assert host.admin.requests == [("answer", id, "session", None, "any", "console") for id in ("q1", "q2")]
+        by_token = page.get_by_role("article", name="by_token")
+        expect(by_token.get_by_role("button", name="Allow this tool for this session")).to_have_count(0)
+        by_token.get_by_role("button", name="Allow this tool for 15 minutes").click()
+        by_token.get_by_role("button", name="Allow this tool for an hour").click()
+        expect(by_token.locator(".sure:visible")).to_contain_text("with any arguments for an hour?")
+        by_token.get_by_role("button", name="Allow it").click()
+        expect(by_token).to_have_count(0)
+        allowed = [("answer", id, "session", None, "any", "console") for id in ("q1", "q2")]
+        assert host.admin.requests == [*allowed, ("answer", "q4", "time", 3600, "any", "console")]
 
     waiting = [
         confirmation(trust="standard"),
         confirmation("q2", name="shady"),
         confirmation("q3", name="by_arguments", whole_session=False),
+        confirmation("q4", name="by_token", whole_session=False, whole_time=True, session=False),
     ]
+    async with serving(FakeAdminApi(confirmations=waiting)) as host:
+        await in_browser(host, act)
+
+
+async def test_a_file_leads_the_browser_to_a_confirmation(tmp_path: Path) -> None:
+    """As a press on the notification of the desktop has it open one."""
+
+    def act(host: Host, browser: Browser) -> None:
+        file = tmp_path / "open.html"
+        file.write_text(page_to(f"{host.link()}&confirmation=a2"))
+        page = browser.new_page()
+        page.goto(file.as_uri())
+        expect(page.get_by_role("heading", name="second")).to_be_focused()
+        assert page.url == f"{host.origin}/console"
+
+    waiting = [confirmation("a1", name="first"), confirmation("a2", name="second")]
     async with serving(FakeAdminApi(confirmations=waiting)) as host:
         await in_browser(host, act)
 
@@ -422,6 +592,62 @@ async def test_the_log_of_a_server_is_shown_on_demand_and_stays_while_its_row_ch
         await in_browser(host, act)
 
 
+async def test_a_log_that_is_closed_and_opened_again_shows_each_line_once() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        waiting: list[Route] = []
+        page.route("**/api/v1/servers/log", lambda route: waiting.append(route), times=1)
+        page.goto(host.link())
+        summary = page.locator("#servers").get_by_text("Its log")
+        for _ in range(3):
+            summary.click()
+        until(lambda: page.evaluate("1") and waiting, "it is asked for")
+        waiting[0].continue_()  # while it is asked for again
+        log = page.get_by_role("log", name="The log of time")
+        expect(log).to_contain_text("bye")
+        until(lambda: page.evaluate("1") and len(host.admin.requests) > 2, "it goes on")
+        expect(log.locator("div")).to_have_count(2)
+
+    async with serving(FakeAdminApi(servers=[server("time")])) as host:
+        await in_browser(host, act)
+
+
+async def test_a_whole_list_is_approved_as_it_was_shown_with_what_its_tools_claim() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        page.locator("#servers").get_by_text("Its definitions, and who approved them").click()
+        rows = page.locator(".offered details.line")
+        expect(rows).to_have_count(3)
+        expect(rows.first).to_contain_text("claims: only reads")
+        expect(rows.first).to_contain_text("approved automatically when first seen")
+        expect(rows.nth(1)).to_contain_text("claims: may destroy, open world")
+        expect(rows.nth(2)).to_contain_text("approved by a person (terminal)")
+        expect(rows.first.get_by_text("Reads an issue.")).to_have_count(0)
+        rows.first.locator("summary").click()
+        expect(rows.first.get_by_text("Reads an issue.")).to_be_visible()
+        rows.first.get_by_text("Its definition, with the schema").click()
+        expect(rows.first.get_by_role("region", name="The definition")).to_contain_text('"name": "get_issue"')
+        shown = [*host.admin.definition_rows]
+        host.do(host.admin.definition_rows.append, offered("later"))  # this one was not shown
+        page.get_by_role("button", name="Approve all 2 as shown").click()
+        page.get_by_role("button", name="Approve them").click()
+        expect(rows.first).to_contain_text("approved by a person (console)")
+        expect(page.get_by_text("4 definitions, 1 of them approved automatically.")).to_be_visible()
+        expect(rows.first.get_by_text("Reads an issue.")).to_be_visible()
+        (decided,) = (each for each in host.admin.requests if each[0] == "decide_all")
+        assert decided == ("decide_all", "github", [each["fingerprint"] for each in shown[:2]], "approve", "console")
+
+    admin = FakeAdminApi(servers=[server()])
+    admin.definition_rows += [
+        offered(),
+        offered("delete_issue", claims=["destructive", "open-world"]),
+        offered("list", by="terminal", counts=True),
+    ]
+    async with serving(admin) as host:
+        await in_browser(host, act)
+
+
 async def test_definitions_are_shown_with_their_difference_and_decided() -> None:
     def act(host: Host, browser: Browser) -> None:
         page = browser.new_page()
@@ -433,14 +659,13 @@ async def test_definitions_are_shown_with_their_difference_and_decided() -> None
         page.get_by_role("button", name="Approve get_issue").click()
         expect(region).to_have_count(0)
         expect(page.locator("#catalog")).to_contain_text("get_issue")
-        host.do(host.admin.add, "held", held("x"))
+        host.do(host.admin.add, "held", held("x", order="only the order differs; do this"))
+        expect(page.get_by_role("article", name="x")).to_contain_text("Only the order differs; do this.")
         page.get_by_role("button", name="Approve all 2 shown").click()
         page.get_by_role("button", name="Approve them").click()
         expect(page.get_by_text("held back: not listed")).to_have_count(0)
         expect(page.locator("#held")).to_contain_text("No definition is held back.")
-        expect(page.locator("#held")).to_contain_text(
-            "a standard or trusted server newly offers is approved automatically"
-        )
+        expect(page.locator("#held")).to_contain_text("a standard or trusted server newly offers is listed at once")
         assert [each[0] for each in host.admin.requests] == ["decide", "decide_all"]
         assert sorted(host.admin.requests[1][2]) == ["sha256:new_tool", "sha256:x"]
 
@@ -459,6 +684,9 @@ async def test_the_catalog_is_filtered_and_explained() -> None:
         expect(page.get_by_text("1 of 2 entries")).to_be_visible()
         page.get_by_role("button", name="Explain create_issue").click()
         expect(page.get_by_text("a person is asked")).to_be_visible()
+        page.get_by_label("Who calls create_issue").select_option("ci")
+        until(lambda: host.admin.requests[-1][-1] == "ci", "it is explained for that caller")
+        page.get_by_label("Who calls create_issue").select_option("you")
         page.get_by_label("Arguments of create_issue as JSON").fill('{"owner": "acme"}')
         page.get_by_role("button", name="Explain with these arguments").click()
         page.get_by_label("Verdict", exact=True).select_option("deny")
@@ -466,6 +694,39 @@ async def test_the_catalog_is_filtered_and_explained() -> None:
         assert host.admin.requests[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
 
     async with serving(full()) as host:
+        await in_browser(host, act)
+
+
+async def test_a_caller_and_a_view_are_chosen_and_what_it_sees_is_shown() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        expect(page.locator("#view-list li")).to_have_text(
+            ["coding for laptop · 5 entries · ~1,234 tokens", "review for all others · 5 entries · ~1,234 tokens"]
+        )
+        page.locator("#see").click()
+        shown = page.locator("#seen")
+        expect(shown).to_contain_text(
+            "At /mcp, in the view coding: 2 entries; the lists cost a model some 1,234 tokens."
+        )
+        expect(shown).to_contain_text("search (tool of github): more than one is called search here")
+        expect(shown.locator("tbody tr:visible")).to_have_count(2)
+        expect(shown.locator("tbody tr").last).to_contain_text("github__create_issue")
+        page.get_by_label("View", exact=True).select_option("review")
+        expect(shown).to_contain_text("/mcp/@review does not exist for laptop")
+        page.get_by_label("View", exact=True).select_option("")
+        page.get_by_label("Caller", exact=True).select_option("over stdio")
+        expect(shown).to_contain_text("Over stdio, without a view: 0 entries")
+        host.do(host.admin.replace, "views", [view("review")])
+        expect(page.locator("#view-list li")).to_have_count(1)
+        expect(shown).to_contain_text("Over stdio")
+        asked = [each[1:] for each in host.admin.requests]
+        assert list(dict.fromkeys(asked)) == [("laptop", ""), ("laptop", "review"), (None, "")]
+
+    admin = full()
+    admin.add("views", view("", callers=[]), view(), view("review", callers=[], is_default=True))
+    admin.caller_views = {"laptop": caller_view(), None: caller_view("", address="", entries=[], left_out=[])}
+    async with serving(admin) as host:
         await in_browser(host, act)
 
 
@@ -559,6 +820,11 @@ async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
         page = browser.new_page(viewport={"width": 360, "height": 740}, color_scheme=theme)  # type: ignore[arg-type]
         page.goto(host.link())
         expect(page.get_by_role("article", name="create_issue")).to_be_visible()
+        page.locator("#servers").get_by_text("Its definitions, and who approved them").first.click()
+        page.locator(".offered summary").first.click()
+        expect(page.get_by_role("button", name="Approve all 2 as shown")).to_be_enabled()
+        page.locator("#see").click()
+        expect(page.locator("#seen .left-out")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") == 360
         low = page.evaluate(CONTRASTS)
         assert low == [], "text that is hard to read"
@@ -566,7 +832,11 @@ async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
         assert (luminance(paper) < 0.1) is (theme == "dark")
 
     admin = full()
+    admin.add("confirmations", confirmation("q4", name="edit_file", **EDIT), confirmation("q5", name="patch", **PATCH))
+    admin.definition_rows += [offered(claims=["destructive"]), offered(EVIL_LONG, standing="new"), offered("n" * 300)]
     admin.add("catalog", entry(EVIL_LONG, description=EVIL_LONG))
+    admin.add("views", view(callers=["n" * 128]))
+    admin.caller_views["n" * 128] = caller_view(instructions=EVIL_LONG, left_out=[left_out(EVIL_LONG)])
     admin.add(
         "confirmations", confirmation("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300)
     )
@@ -617,12 +887,21 @@ async def test_hostile_text_is_text() -> None:
         page.get_by_role("button", name="Explain").first.click()
         page.get_by_role("button", name="Deny").first.click()
         expect(page.locator("#toast")).to_contain_text("<img src=x")
+        page.locator("#servers").get_by_text("Its definitions, and who approved them").click()
+        page.locator(".offered summary").click()
+        expect(page.locator(".offered .words")).to_contain_text("<img src=x")
+        page.locator("#see").click()
+        expect(page.locator("#seen tbody")).to_contain_text("<img src=x")
+        expect(page.locator("#seen .left-out")).to_contain_text("<img src=x")
         expect(page).to_have_title("Colonnade")
         assert page.locator("img, iframe, object, embed, link[rel=icon]").count() == 0
         assert page.locator("script").count() == 1
         assert page.locator("[onerror], [style]").count() == 0
         page_paths = {f"/console{path}" for path in ("", "/console.css", "/console.js", "/open")}
-        api_paths = {f"/api/v1/{path}" for path in ("events", "explain", "confirmations/answer")}
+        api_paths = {
+            f"/api/v1/{path}"
+            for path in ("events", "explain", "confirmations/answer", "definitions/list", "callers/view")
+        }
         assert {url.partition("#")[0] for url in asked} == {f"{host.origin}{path}" for path in page_paths | api_paths}
         assert faults == []
 
@@ -634,9 +913,9 @@ async def test_hostile_text_is_text() -> None:
         ],
         catalog=[entry("x") | definition | {"title": EVIL, "description": EVIL, "rule": EVIL}],
         confirmations=[
-            confirmation(
-                EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, arguments=EVIL, caller=EVIL, rule=EVIL
-            )
+            confirmation(EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, caller=EVIL, rule=EVIL)
+            | arguments(**{EVIL: f"{EVIL}\n{EVIL}", "oldText": EVIL, "newText": f"{EVIL}\n"})
+            | {"process": {"program": EVIL, "pid": 1, "folder": EVIL}}
             | {"claims": [EVIL], "why": EVIL, "description": EVIL, "definition": EVIL},
             confirmation("late", state="refused", server=EVIL, name=EVIL, caller=EVIL, why=EVIL, description=EVIL),
         ],
@@ -652,6 +931,19 @@ async def test_hostile_text_is_text() -> None:
         activity=[{"t": 1.0, "kind": EVIL, "server": EVIL, "text": EVIL, "level": EVIL}],
         problems=[EVIL],
     )
+    seen = {"server": EVIL, "kind": EVIL, "name": EVIL, "outward": EVIL, "title": EVIL, "description": EVIL}
+    admin.add("views", view(EVIL, callers=[EVIL], search=EVIL))
+    admin.caller_views[EVIL] = caller_view(
+        EVIL,
+        address=EVIL,
+        callers=[EVIL],
+        search=EVIL,
+        instructions=EVIL,
+        entries=[{**seen, "verdict": EVIL, "tokens": 1}],
+        left_out=[left_out(EVIL, server=EVIL, kind=EVIL, why=EVIL)],
+    )
+    evil = {"server": EVIL, "kind": EVIL, "by": EVIL, "claims": [EVIL], "text": EVIL, "problem": EVIL}
+    admin.definition_rows.append(offered(EVIL, description=EVIL, **evil))
     async with serving(admin) as host:
         await in_browser(host, act)
 
@@ -672,6 +964,12 @@ async def test_a_link_works_once_and_a_new_one_opens_the_same_page() -> None:
         expect(second.get_by_text("This link was used already")).to_be_visible()
         expect(second.get_by_text("colonnade console", exact=True)).to_be_visible()
         assert second.get_by_text("create_issue").count() == 0
+        used = host.link()
+        second.evaluate(
+            "([a, b]) => { location.hash = a; setTimeout(() => (location.hash = b)); }",
+            [each.partition("#")[2] for each in (used, host.link())],
+        )
+        expect(second.get_by_text("create_issue").first).to_be_visible()
         second.goto(host.link())  # only what is behind the # is new: the page is not loaded again
         expect(second.get_by_text("create_issue").first).to_be_visible()
         third = first.context.new_page()  # the same browser's cookie, in a tab without the secret
@@ -901,9 +1199,31 @@ async def test_a_login_shows_what_it_is_for_before_anything_leaves() -> None:
         card.get_by_role("button", name="Not now").click()
         expect(card).to_have_count(0)
         page.get_by_role("button", name="Connect notes").click()
+        expect(card).to_be_visible()
         host.do(host.admin.replace, "servers", [server("notes")])
         expect(card).to_have_count(0)
         expect(page.get_by_role("button", name="Connect notes")).to_have_count(0)
+
+    admin = FakeAdminApi(servers=[needing()])
+    admin.proposals["notes"] = proposal()
+    async with serving(admin) as host:
+        await in_browser(host, act)
+
+
+async def test_a_login_that_comes_after_the_server_is_ready_is_not_shown() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        requests: list[Route] = []
+        page.route("**/api/v1/servers/login", lambda route: requests.append(route))
+        page.goto(host.link())
+        with page.expect_request("**/api/v1/servers/login"):
+            page.get_by_role("button", name="Connect notes").click()
+        host.do(host.admin.replace, "servers", [server("notes")])
+        expect(page.get_by_role("button", name="Connect notes")).to_have_count(0)
+        with page.expect_response("**/api/v1/servers/login"):
+            requests[0].continue_()  # answered only now
+        expect(page.locator("#say")).to_have_text("notes needs no login any more.")
+        expect(page.get_by_role("region", name="Login for notes")).to_have_count(0)
 
     admin = FakeAdminApi(servers=[needing()])
     admin.proposals["notes"] = proposal()
@@ -947,11 +1267,9 @@ async def test_a_login_that_takes_long_holds_up_no_answer() -> None:
         assert ("answer", "q1", "once", None, "exact", "console") in host.admin.requests
 
     class Slow(FakeAdminApi):
-        async def run_steps(self, steps: Any) -> Any:
-            done = await super().run_steps(steps)
-            if "issuer" in done:
-                await trio.sleep_forever()
-            return done
+        async def login(self, server: str, channel: Channel) -> LoginProposal:
+            await trio.sleep_forever()
+            raise AssertionError
 
     admin = Slow(servers=[needing()], confirmations=[confirmation()])
     admin.proposals["notes"] = proposal()

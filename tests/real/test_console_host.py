@@ -506,22 +506,28 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
         for each in page.get_by_role("button", name="Explain").all():
             each.click()
         expect(page.locator(".tried").first).to_be_visible()
-        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        unfold = "for (const each of document.querySelectorAll('details')) each.open = true"
+        page.evaluate(unfold)
         expect(page.get_by_role("log", name="The log of dying")).to_contain_text("<img src=x")
+        expect(page.locator(".offered .line").first).to_be_visible()
+        page.evaluate(unfold)
 
         assert page.locator("img, iframe, object, embed, video, audio, form, base, meta[http-equiv]").count() == 0
         assert page.locator("script").count() == 1
         assert page.locator("svg").count() == 1
         assert page.locator("[style], [onerror], [onload], [onclick], [src*='script:']:not(script)").count() == 0
         assert {each.get_attribute("href") or "" for each in page.locator("a").all()} == {
-            "#waiting", "#configuration", "#changes", "#servers", "#catalog", "#grants", "#activity"
+            "#waiting", "#configuration", "#changes", "#servers", "#catalog", "#callers", "#grants", "#activity"
         }  # fmt: skip
         expect(page).to_have_title("Colonnade")
         assert {url.partition("#")[0] for url in sent} == {
             f"{here.origin}{path}"
             for path in (
                 *("/console", "/console/console.css", "/console/console.js", "/console/open"),
-                *(f"/api/v1/{each}" for each in ("events", "confirmations/answer", "explain", "servers/log")),
+                *(
+                    f"/api/v1/{each}"
+                    for each in ("events", "confirmations/answer", "explain", "servers/log", "definitions/list")
+                ),
             )
         }
         assert faults == []
@@ -565,6 +571,34 @@ def test_what_the_file_says_anew_is_on_the_open_page(
         expect(page.locator("#servers").get_by_role("heading", name="notes")).to_be_visible()
 
 
+def test_a_list_that_was_approved_automatically_counts_once_it_is_approved_here(
+    tmp_path: Path, context: BrowserContext, portal: BlockingPortal
+) -> None:
+    reads = tool("list_issues", annotations={"readOnlyHint": True})
+    offer(tmp_path / "tracker.json", tools=[reads, tool("create_issue")])
+    tracker = offering(tmp_path / "tracker.json", consent="read-only")
+    with (
+        hosting(tmp_path, {"tracker": tracker}, "tracker") as here,
+        portal.wrap_async_context_manager(sdk(here.host.url)) as client,
+    ):
+        page = here.open(context)
+        call = portal.start_task_soon(client.client.call_tool, "tracker__list_issues", {})
+        press(asked(page, "list_issues"), "Deny")
+        assert "a person said no" in _refusal(call)
+        page.locator("#servers").get_by_text("Its definitions, and who approved them").click()
+        rows = page.locator(".offered details.line")
+        expect(rows.filter(has_text="list_issues")).to_contain_text("claims: only reads")
+        expect(rows.filter(has_text="create_issue")).to_contain_text("claims: may destroy")
+        page.get_by_role("button", name="Approve all").click()
+        page.get_by_role("button", name="Approve them").click()
+        expect(rows.filter(has_text="list_issues")).to_contain_text("approved by a person (console)")
+        call = portal.start_task_soon(client.client.call_tool, "tracker__list_issues", {})
+        assert not call.result(PATIENCE).is_error
+        call = portal.start_task_soon(client.client.call_tool, "tracker__create_issue", ISSUE)
+        press(asked(page), "Allow once")
+        assert not call.result(PATIENCE).is_error
+
+
 def _refusal(call: Call) -> str:
     """What the caller was told, as a result or as an error."""
     try:
@@ -580,7 +614,7 @@ def over_stdio(folder: Path, **more: Any) -> Iterator[tuple[LineClient, Path]]:
     file = write_config(folder, {"notes": offering(folder / "notes.json", consent="ask")}, **more)
     state = folder / "state"
     with (folder / "stderr").open("w") as stderr:
-        command = [COLONNADE, "serve", str(file), "--stdio", "--state", str(state), "--log-level", "debug"]
+        command = [COLONNADE, "serve", str(file), "--stdio", "--own", "--state", str(state), "--log-level", "debug"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
     with process:
         client = LineClient(process)

@@ -94,7 +94,8 @@ KINDS = {
         lasting=True,
     ),
     "homeless": Kind(
-        'the program "sh" cannot be started in the folder that cwd names: make that, or correct cwd',
+        'the program "sh" cannot be started in the folder "/no/such/folder": make that folder, or name another one',
+        told='the program "sh" cannot be started in the folder "…/folder": make that folder, or name another one',
         spec={"command": ["sh"], "cwd": "/no/such/folder"},
         lasting=True,
     ),
@@ -104,8 +105,7 @@ KINDS = {
         code="import missing",
     ),
     "pydantic": Kind(
-        "it exited with status 1: pydantic_core._pydantic_core.ValidationError: 1 validation error for Settings "
-        "api_key Field required [type=missing, input_value={}, input_type=dict]",
+        "it exited with status 1: api_key Field required [type=missing, input_value={}, input_type=dict]",
         says="Traceback (most recent call last):\n"
         '  File "/srv/server.py", line 9, in <module>\n'
         "    settings = Settings()\n"
@@ -146,7 +146,7 @@ KINDS = {
         status=125,
     ),
     "npx": Kind(
-        "it exited with status 1: npm error 404 Not Found - GET https://registry.npmjs.org/mcp-none - Not found",
+        "it exited with status 1: npm error 404  'mcp-none@*' is not in this registry.",
         says="npm error code E404\n"
         "npm error 404 Not Found - GET https://registry.npmjs.org/mcp-none - Not found\n"
         "npm error 404\n"
@@ -154,7 +154,7 @@ KINDS = {
         "npm error A complete log of this run can be found in: /home/me/.npm/_logs/x.log\n",
     ),
     "uvx": Kind(
-        "it exited with status 1: No solution found when resolving tool dependencies; Because mcp-none was not found "
+        "it exited with status 1: No solution found when resolving tool dependencies: Because mcp-none was not found "
         "in the package registry and you require mcp-none, we can conclude that your requirements are unsatisfiable.",
         says="  × No solution found when resolving tool dependencies:\n"
         "  ╰─▶ Because mcp-none was not found in the package registry and you require\n"
@@ -265,7 +265,8 @@ KINDS = {
         answer=(200, {"content-type": "text/html"}),
     ),
     "broken": Kind(
-        "the server failed (HTTP 500): its own log says more",
+        "the server failed (HTTP 500): its own log says more; if it fails at server/discover alone, write protocol: "
+        "legacy",
         answer=(500, {}),
     ),
 }

@@ -56,7 +56,7 @@ def seen_by_a_server(folder: Path, **environment: str) -> dict[str, Any]:
     as_nobody = ["setpriv", *user, *caps] if os.geteuid() == 0 else []
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
-            [*as_nobody, sys.executable, "-c", "from host.cli import main; main()", "serve", str(file)],
+            [*as_nobody, sys.executable, "-c", "from host.__main__ import main; main()", "serve", str(file)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -1,11 +1,9 @@
-"""An endpoint with TLS of its own, called by real clients over HTTP/1.1 and HTTP/2; and the server that the
-configuration chooses for everything else."""
+"""An endpoint with TLS of its own, called by real clients over HTTP/1.1, and over HTTP/2 at its address of its own."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -21,8 +19,8 @@ from host.cli.exit_codes import DONE, FAILED
 from tests.kit.certificates import write_certificate
 from tests.kit.stateless import stateless_request
 
-from .clients import PATIENCE, SDK_LEAKS, SdkClient
-from .running import Running, colonnade, recorder, serving, until, write_config
+from .clients import PATIENCE, SDK_LEAKS
+from .running import Running, colonnade, free_port, recorder, serving, write_config
 from .test_reload import reload
 
 HEADERS, CALL = stateless_request("tools/call", {"name": "a__together", "arguments": {"of": 1, "note": "n"}})
@@ -45,8 +43,14 @@ async def test_the_sdks_client_calls_over_tls(mode: str, tmp_path: Path, monkeyp
         assert not result.is_error
 
 
+def with_http2(folder: Path) -> tuple[Path, str]:
+    """The file, and the URL over HTTP/2."""
+    port = free_port()
+    return with_tls(folder, http2=f"127.0.0.1:{port}"), f"https://127.0.0.1:{port}/mcp"
+
+
 def test_calls_share_one_connection_of_http_2(tmp_path: Path) -> None:
-    async def run(url: str) -> None:
+    async def run() -> None:
         context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
         async with httpx.AsyncClient(http2=True, verify=context) as client:
 
@@ -61,19 +65,24 @@ def test_calls_share_one_connection_of_http_2(tmp_path: Path) -> None:
                 for number in range(5):
                     nursery.start_soon(call, number)
 
-    with serving(with_tls(tmp_path), "a") as host:
-        trio.run(run, host.url)
+    file, url = with_http2(tmp_path)
+    with serving(file, "a") as host:
+        trio.run(run)
+        reload(host, "nothing has changed")
+    assert f"HTTP/2 is served at {url}" in host.said
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-@pytest.mark.parametrize(("option", "version"), [("--http1.1", "1.1"), ("--http2", "2")])
-def test_curl_calls_over_both_versions(option: str, version: str, tmp_path: Path) -> None:
-    with serving(with_tls(tmp_path), "a") as host:
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_curl_calls_over_both_versions(version: str, tmp_path: Path) -> None:
+    """It offers both at each address."""
+    file, url = with_http2(tmp_path)
+    with serving(file, "a") as host:
         headers = [part for name, value in HEADERS.items() for part in ("-H", f"{name}: {value}")]
         done = subprocess.run(
             [
-                *("curl", "-sS", "--max-time", "20", option, "--cacert", str(tmp_path / "cert.pem"), *headers),
-                *("-d", json.dumps(CALL), "-w", "\n%{http_version} %{http_code}", host.url),
+                *("curl", "-sS", "--max-time", "20", "--http2", "--cacert", str(tmp_path / "cert.pem"), *headers),
+                *("-d", json.dumps(CALL), "-w", "\n%{http_version} %{http_code}", url if version == "2" else host.url),
             ],
             capture_output=True,
             text=True,
@@ -163,17 +172,20 @@ def test_plain_http_at_the_port_of_tls_is_no_way_in(tmp_path: Path) -> None:
             assert b"200" not in plain.recv(1000)
 
 
-@SDK_LEAKS
-async def test_hypercorn_serves_everything_if_the_file_says_so(tmp_path: Path) -> None:
-    listen = {"address": "127.0.0.1:0", "server": "hypercorn"}
+def test_clients_of_http_2_reach_no_console_and_keep_to_the_rules_of_tokens_and_hosts(tmp_path: Path) -> None:
+    port = free_port()
+    token = "0123456789abcdef"
+    listen = {"address": "127.0.0.1:0", "http2": f"127.0.0.1:{port}", "auth": {"tokens": {"laptop": token}}}
     file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")}, listen=listen)
-    with serving(file, "a") as host:
-        async with await trio.open_tcp_stream("127.0.0.1", int(host.url.split(":")[2].split("/")[0])) as stream:
-            await stream.send_all(b"GET /nothing HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
-            answer = await stream.receive_some()
-        assert b"\r\nConnection: close" in answer  # h11 writes it so, and the built-in server in lower case
-        client = SdkClient(host.url)
-        async with client.client:
-            assert not (await client.client.call_tool("a__together", {"of": 1, "note": "n"})).is_error
-        host.process.send_signal(signal.SIGHUP)
-        await trio.to_thread.run_sync(until, lambda: any("read again" in line for line in host.said), "it reloads")
+    with serving(file, "a") as host, httpx.Client(http1=False, http2=True, trust_env=False) as client:
+        base = f"http://127.0.0.1:{port}"
+        own_port = host.url.partition("127.0.0.1:")[2].partition("/")[0]
+        given = {"authorization": f"Bearer {token}"}
+        assert client.get(f"{base}/healthz").text == "ok\n"
+        assert client.get(f"{base}/status").status_code == 401
+        assert client.get(f"{base}/status", headers=given).status_code == 200
+        assert client.get(f"{base}/console", headers={**given, "host": f"127.0.0.1:{own_port}"}).status_code == 404
+        assert client.get(f"{base}/status", headers={**given, "host": "evil.example"}).status_code == 421
+        assert client.get(f"{base}/status", headers={**given, "origin": "https://evil.example"}).status_code == 403
+        assert client.post(f"{base}/mcp", headers=HEADERS, json=CALL).status_code == 401
+        assert client.post(f"{base}/mcp", headers={**HEADERS, **given}, json=CALL).status_code == 200

@@ -85,7 +85,8 @@ async def test_equal_progress_tokens_report_each_to_its_caller(host: Running, lo
     for log in logs.values():
         metas = [call["params"].get("_meta", {}) for call in heard_method(log, "tools/call")]
         tokens = [meta["progressToken"] for meta in metas if "progressToken" in meta]
-        assert len(tokens) == len(set(tokens)) == SESSIONS * CALLS // 2
+        assert len(tokens) == len(set(tokens))  # those of calls without a token, which are texts, included
+        assert len([token for token in tokens if isinstance(token, int)]) == SESSIONS * CALLS // 2
 
 
 @pytest.mark.parametrize("id", ["1", 1, "", 2**53 + 1, -7, "ä\u2028"])

@@ -29,11 +29,11 @@ from host.policy.grants import Grant, Grants, Scope
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import run_inline
 from host.source import Source
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
 from host.subject import Item, Subject
+from tests.kit.awaited import awaited
 from tests.kit.servers.offering import offer
 
 from . import deciders
@@ -189,9 +189,9 @@ def test_a_killed_command_has_decided_or_not(tmp_path: Path) -> None:
     state = open_state(tmp_path / "state")
     offered = tools(4)
     with opened(file) as (pins, grants):
-        run_inline(pins.observe(Source("strict", Era.SESSION), Kind.TOOL, offered))
+        awaited(pins.observe(Source("strict", Era.SESSION), Kind.TOOL, offered))
         for number in range(kills):
-            run_inline(grants.add(grant(f"{number:016x}")))
+            awaited(grants.add(grant(f"{number:016x}")))
     known = standing(file)
     assert set(known.values()) == {"new", "granted"}
 

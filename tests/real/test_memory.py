@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from .clients import HandClient, by_hand
-from .running import BARE_PYTHON, SERVERS, Running, recorder, serving, write_config
+from .running import BARE_PYTHON, SERVERS, Running, memory_of, recorder, serving, write_config
 
 MIB = 1024 * 1024
 SETTLE = 20.0
@@ -52,12 +52,6 @@ class Figures:
         return self.after <= max(self.idle * 1.3, self.idle + 40 * MIB)
 
 
-def resident(pid: int, of: str = "VmRSS") -> int:
-    """Bytes of memory of a process: VmRSS now, VmHWM at its peak."""
-    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(f"{of}:"))
-    return int(line.split()[1]) * 1024
-
-
 READ = 40.0
 """Seconds after which long lists are given up."""
 
@@ -75,7 +69,7 @@ async def attacked(folder: Path, attacks: Iterable[Attack], servers: Mapping[str
         async with by_hand(host.url) as good:
             for n in range(20):
                 await good.ask("tools/call", {"name": "good__echo", "arguments": {"n": n}})
-            found.idle = resident(host.process.pid)
+            found.idle = memory_of(host.process.pid, "VmRSS")
             async with trio.open_nursery() as nursery:
                 over = trio.Event()
                 nursery.start_soon(call_on, good, found, over)
@@ -85,11 +79,11 @@ async def attacked(folder: Path, attacks: Iterable[Attack], servers: Mapping[str
                 over.set()
             with trio.move_on_after(SETTLE):
                 while True:
-                    found.after = resident(host.process.pid)
+                    found.after = memory_of(host.process.pid, "VmRSS")
                     if found.came_back:
                         break
                     await trio.sleep(0.2)
-            found.peak = resident(host.process.pid, "VmHWM")
+            found.peak = memory_of(host.process.pid, "VmHWM")
             found.charged = (await good.http.get(status, timeout=20)).json().get("memory", {})
             assert "result" in await good.ask("ping")
     assert "Traceback" not in host.errors, host.errors[-2000:]

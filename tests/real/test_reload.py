@@ -206,7 +206,7 @@ def test_a_host_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
             cwd=ROOT,
             env=beside(file),
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=take_terminal,
         )
         os.close(theirs)
         try:
@@ -226,6 +226,12 @@ def test_a_host_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
     finally:
         if ours >= 0:
             os.close(ours)
+
+
+def take_terminal() -> None:
+    """Make standard input the terminal of this session, whose end is heard also where the tests run under `nohup`."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Screen:

@@ -39,7 +39,9 @@ class Setting:
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     folder = tmp_path_factory.mktemp("sdk-client")
-    file = write_config(folder, {id: recorder(folder / f"{id}.log") for id in ("a", "b")})
+    ruled = {"consent": {"tools": {"default": "allow"}}}
+    servers = {"a": recorder(folder / "a.log"), "b": {**recorder(folder / "b.log"), **ruled}}
+    file = write_config(folder, servers, views={"found": {"servers": {"b": "all"}, "search": "on"}})
     with serving(file, "a", "b") as host:
         yield Setting(host, folder)
 
@@ -61,6 +63,22 @@ async def test_a_failing_tool_and_an_unknown_one_are_told_apart(here: Setting) -
         with pytest.raises(MCPError, match="Unknown tool: a__nothing") as refusal:
             await client.client.call_tool("a__nothing")
         assert refusal.value.error.code == -32602
+
+
+async def test_it_finds_and_calls_a_tool_in_a_view_with_search(here: Setting) -> None:
+    """The SDK validates what is found against the schemas that the list has."""
+    async with sdk(f"{here.url}/@found") as client:
+        assert await client.names() == ["search_tools", "describe_tools", "read_tool", "call_tool"]
+        found = await client.client.call_tool("search_tools", {"query": "echo"})
+        assert found.structured_content is not None
+        names = [tool["name"] for tool in found.structured_content["tools"]]
+        assert "b__echo" in names
+        assert not any(name.startswith("a__") for name in names)
+        described = await client.client.call_tool("describe_tools", {"names": ["b__echo", "a__echo"]})
+        assert described.structured_content is not None
+        assert [tool["name"] for tool in described.structured_content["tools"]] == ["b__echo"]
+        called = await client.client.call_tool("call_tool", {"name": "b__echo", "arguments": {"to": "found"}})
+        assert '"to":"found"' in text_of(called).replace(" ", "")
 
 
 async def test_progress_arrives_while_the_call_runs(here: Setting) -> None:

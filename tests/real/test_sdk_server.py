@@ -46,15 +46,13 @@ def http_command(log: Path, port: int) -> list[str]:
     return [sys.executable, str(SERVERS / "sdk_server.py"), str(log), "--http", str(port)]
 
 
-@pytest.fixture(scope="module", params=["built-in", "httpx"])
-def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
-    """Over each HTTP client."""
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     folder = tmp_path_factory.mktemp("sdk-server")
     with ExitStack() as stack:
         _, url = stack.enter_context(listening(*http_command(folder / "web.log", free_port()), folder=folder))
-        web = {"url": url, "client": request.param}
         twice = {**sdk_server(), "eras": "both"}
-        file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": web, "twice": twice})
+        file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": {"url": url}, "twice": twice})
         # The server says where it will listen before it does, so the first attempt may come too early.
         yield Setting(stack.enter_context(serving(file, "pipe", "web", "twice")), folder, url)
 
@@ -293,16 +291,13 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("eras", ["one", "both"])
-@pytest.mark.parametrize("client", ["built-in", "httpx"])
-async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
-    tmp_path: Path, eras: str, client: str
-) -> None:
+async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(tmp_path: Path, eras: str) -> None:
     log, forgets = tmp_path / "web.log", tmp_path / "web.log.forgets"
     command = [sys.executable, str(SERVERS / "forgetful.py"), str(log), str(free_port())]
     protocol = {"protocol": "legacy"} if eras == "one" else {}
     with ExitStack() as stack:
         _, url = stack.enter_context(listening(*command, folder=tmp_path))
-        file = write_config(tmp_path, {"web": {"url": url, "client": client, "eras": eras, **protocol}})
+        file = write_config(tmp_path, {"web": {"url": url, "eras": eras, **protocol}})
         host = stack.enter_context(serving(file, "web"))
         async with Client(host.url, mode="legacy", cache=None) as legacy:
             for _ in range(2):
@@ -324,4 +319,4 @@ async def test_a_server_behind_a_balancer_without_affinity_serves_clients_with_a
             assert "web__weather" in [tool.name for tool in (await legacy.list_tools()).tools]
             assert not (await legacy.call_tool("web__weather", {"city": "Wien"})).is_error
         assert log.read_text()
-        assert "use the stateless connection, because its session failed" in host.status()["web"]["session"]
+        assert "use the stateless connection, because it accepts no session" in host.status()["web"]["session"]

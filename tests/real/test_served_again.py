@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from config.hosts.cursor import CURSOR
+from config.desktop.cursor import CURSOR
 from host.wire.descent import running_hosts
 
 from .running import COLONNADE, recorder, serving, until, write_config
@@ -15,7 +15,7 @@ from .running import COLONNADE, recorder, serving, until, write_config
 
 def serves(file: Path, state: Path) -> dict[str, Any]:
     """The entry of a desktop host that starts Colonnade with a file, here by a shell."""
-    words = [COLONNADE, "serve", "--stdio", str(file), "--state", str(state)]
+    words = [COLONNADE, "serve", "--stdio", "--own", str(file), "--state", str(state)]
     return {"command": "sh", "args": ["-c", f"{shlex.join(words)}; exit $?"]}
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 import trio
 
 from host.cli.exit_codes import DONE
@@ -49,10 +48,9 @@ def reloaded(host: Running, file: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("server", ["built-in", "hypercorn"])
-async def test_a_changed_token_ends_its_sessions_and_no_others(server: str, tmp_path: Path) -> None:
+async def test_a_changed_token_ends_its_sessions_and_no_others(tmp_path: Path) -> None:
     """Also on a connection that repeats the head of its last request. What was in vain is recorded at the end."""
-    file = with_tokens(tmp_path, server=server)
+    file = with_tokens(tmp_path)
     with serving(file, "a") as host:
         async with bearing(host.url, TOKENS["laptop"]) as laptop, bearing(host.url, TOKENS["desk"]) as desk:
             answers: list[dict[str, Any]] = []

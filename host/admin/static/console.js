@@ -31,8 +31,9 @@ const known = (word, words) => (words.includes(word) ? word : words[0]);
 const plural = (count, one, many) => `${count} ${count === 1 ? one : many || one + "s"}`;
 
 const badge = (text, look) => h("span", { class: `badge ${look}` }, text);
-const trustBadge = (trust) => badge(known(trust, ["standard", "trusted", "untrusted"]), `trust-${known(trust, ["standard", "trusted", "untrusted"])}`);
-const verdictBadge = (verdict) => badge(known(verdict, ["deny", "ask", "allow"]), `verdict-${known(verdict, ["deny", "ask", "allow"])}`);
+const wordBadge = (kind, words) => (word) => badge(known(word, words), `${kind}-${known(word, words)}`);
+const trustBadge = wordBadge("trust", ["standard", "trusted", "untrusted"]);
+const verdictBadge = wordBadge("verdict", ["deny", "ask", "allow"]);
 /** What is denied anyhow does not wait for anybody. */
 const isHeld = (each) => each.standing !== "approved" && each.verdict !== "deny";
 const standingBadge = ({ standing, verdict }) =>
@@ -42,6 +43,22 @@ const standingBadge = ({ standing, verdict }) =>
 function button(label, look, act, extra) {
   return h("button", { type: "button", class: look, on: { click: act }, ...(extra || {}) }, label);
 }
+
+/** A button that asks once more below, since it reaches far: both elements. */
+function inTwoSteps(label, part, question, yes, go) {
+  const first = button(label, "plain", () => {
+    if (!meant()) return;
+    for (const each of sure.parentElement.querySelectorAll(":scope > .sure")) each.hidden = each !== sure;
+    sure.querySelector("button").focus();
+  }, { "data-part": part });
+  const sure = h("div", { class: "sure", hidden: true }, h("span", {}, question),
+    button(yes, "go", () => { if (meant()) go(); }, { "data-part": `${part}-sure` }),
+    button("Not yet", "quiet", () => { sure.hidden = true; first.focus(); }));
+  return [first, sure];
+}
+
+/** A box of foreign text that scrolls. */
+const textBox = (label, part, text, look = "args") => h("pre", { class: look, tabindex: "0", role: "region", "aria-label": label, "data-part": part }, text);
 
 function bytes(count) {
   if (count < 1000) return `${count} B`;
@@ -160,8 +177,9 @@ function post(path, body, most) {
   const run = async () => {
     sequence = Math.max(sequence + 1, Date.now());
     store();
-    const answer = await send(path, body, { "X-Colonnade-Console": secret || "", "X-Colonnade-Sequence": String(sequence) });
-    if (answer.over) close("The session of this page is over.");
+    const mine = secret;
+    const answer = await send(path, body, { "X-Colonnade-Console": mine || "", "X-Colonnade-Sequence": String(sequence) });
+    if (answer.over && mine === secret) close("The session of this page is over."); // a newer link may have opened another
     return answer;
   };
   const asked = turn.then(run, run);
@@ -181,10 +199,12 @@ async function act(where, path, body) {
     toast("The host cannot be reached; nothing was decided.", "bad");
   }
   buttons.forEach((each) => each.removeAttribute("aria-disabled"));
+  disableUntilSettled();
 }
 
 let toastTimer = 0;
 function toast(text, look) {
+  if (secret === null) return; // an answer that came after the end
   const old = $("toast");
   if (old) old.remove();
   document.body.append(h("div", { id: "toast", class: `toast ${look}` }, foreign(text)));
@@ -199,6 +219,7 @@ let reading = null;
 let tries = 0;
 
 async function follow() {
+  if (reading) reading.abort();
   const mine = new AbortController();
   reading = mine;
   let watchdog = 0;
@@ -206,6 +227,7 @@ async function follow() {
   try {
     alive();
     const answer = await fetch("/api/v1/events", { ...COMMON, headers: { "X-Colonnade-Console": secret }, signal: mine.signal });
+    if (reading !== mine) return;
     if (answer.status === 403) { close("The session of this page is over."); return; }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const reader = answer.body.getReader();
@@ -213,7 +235,7 @@ async function follow() {
     let rest = "";
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) break;
+      if (done || reading !== mine) break;
       alive();
       rest += decoder.decode(value, { stream: true });
       const lines = rest.split("\n");
@@ -221,8 +243,7 @@ async function follow() {
       for (const line of lines) if (line) news(JSON.parse(line));
     }
   } catch { /* the banner says so */ } finally { clearTimeout(watchdog); }
-  if (reading !== mine || secret === null) return;
-  lost();
+  if (reading === mine && secret !== null) lost(mine);
 }
 
 function news(sections) {
@@ -232,10 +253,10 @@ function news(sections) {
   show(Object.keys(sections));
 }
 
-function lost() {
+function lost(stream) {
   online(false);
   const pause = Math.min(15000, 500 * 2 ** tries++);
-  setTimeout(() => { if (secret !== null) follow(); }, pause);
+  setTimeout(() => { if (reading === stream && secret !== null) follow(); }, pause);
 }
 
 let isOnline = null;
@@ -252,7 +273,7 @@ function online(now) {
 
 // ---- Showing ----
 
-const SHOW = { confirmations: showConfirmations, configuration: showConfiguration, held: () => showHeld(), servers: showServers, catalog: showCatalog, grants: showGrants,
+const SHOW = { confirmations: showConfirmations, configuration: showConfiguration, held: () => showHeld(), servers: showServers, catalog: () => { showCatalog(); for (const each of document.querySelectorAll(".offered")) each.look(); }, views: showViews, grants: showGrants,
   activity: showActivity, problems: showProblems };
 
 function show(sections) {
@@ -293,7 +314,7 @@ function meant() {
   return false;
 }
 
-const answerButtons = () => document.querySelectorAll("#confirmations button, #refused button, #change-list button, #held button");
+const answerButtons = () => document.querySelectorAll("#confirmations button, #refused button, #change-list button, #held button, .offered button");
 
 /** Take no answer for a moment, since cards have moved. */
 function settle() {
@@ -331,6 +352,7 @@ function showConfirmations(confirmations) {
     const next = document.querySelector("#confirmations h3, #refused h3") || $("waiting");
     next.focus({ preventScroll: true });
   }
+  showWanted();
   for (const id of memory.keys()) if (!confirmations.some((each) => each.id === id)) memory.delete(id);
 }
 
@@ -372,10 +394,46 @@ function showElsewhere() {
 }
 
 function goTo(id) {
-  const card = cardOf(id);
-  if (!card) return;
-  card.scrollIntoView({ block: "start" });
-  card.querySelector("h3").focus({ preventScroll: true });
+  const kept = [$("confirmations"), $("refused")].map((box) => box.kept && box.kept.get(id)).find(Boolean);
+  if (!kept) return;
+  if (kept.element.matches("details")) unfold(kept.element);
+  kept.element.scrollIntoView({ block: "start" });
+  kept.element.querySelector("h3").focus({ preventScroll: true });
+}
+
+// A link to one confirmation: the page's address with #confirmation=ID. It holds no code, so a tab that is not open asks
+// the others of this browser to show it.
+
+const tabs = new BroadcastChannel(KEEP);
+const WANTED = 60000; // ms in which it may still come
+let wanted = "";
+
+function seek(id) {
+  wanted = id;
+  setTimeout(() => { if (wanted === id) $("wanted").textContent = wanted = ""; }, WANTED);
+  if (secret === null) tabs.postMessage({ show: id });
+  else showWanted();
+}
+
+tabs.onmessage = ({ data }) => {
+  if (secret !== null && typeof data.show === "string") {
+    tabs.postMessage({ shown: data.show });
+    seek(data.show);
+  } else if (secret === null && wanted && data.shown === wanted) {
+    $("closed-why").textContent = "It is open in another tab of this browser, which shows the confirmation now.";
+  }
+};
+
+/** Show the confirmation that a link named, once it is there. The buttons rest, since the cards have moved. */
+function showWanted() {
+  if (!wanted || state.confirmations === undefined) return;
+  const found = state.confirmations.some((each) => each.id === wanted);
+  $("wanted").textContent = found ? "" : "The confirmation that you were led to is not here: it was answered or ended, or is still to come.";
+  if (!found) return;
+  if (!isTyping()) goTo(wanted);
+  wanted = "";
+  settle();
+  disableUntilSettled();
 }
 
 // Notifications of the browser: asked for once, by a press, and shown while the page is not in front. They hold names
@@ -435,13 +493,20 @@ const ASKED_BACK = {
 };
 const CALLS = { tool: "call", prompt: "get", resource: "read", template: "read" };
 
-const nameless = (caller) => !caller || caller === "a client without a name";
+const nameless = (caller) => !caller || caller === "a client without a token";
+
+/** The client, by the name of its token or by what else is known; its own words are marked as such. */
+function clientOf(q, named = "strong") {
+  if (!nameless(q.caller)) return foreign(q.caller, named);
+  const program = q.process && ["program ", foreign(q.process.program, "mono"), `, process ${q.process.pid}, `];
+  if (q.says) return h("span", {}, foreign(q.says, named), " (so it calls itself; ", program, "without a token)");
+  return program ? h("span", {}, foreign(q.process.program, named), ` (process ${q.process.pid}, without a token)`) : "a client without a token";
+}
 
 /** Colonnade's own words on what is asked. */
 function lead(q, back) {
-  const who = nameless(q.caller) ? "A client without a name" : foreign(q.caller, "who");
   if (back) return h("p", { class: "lead" }, "The server ", foreign(q.server, "who"), ` ${ASKED_BACK[q.kind]}. `);
-  return h("p", { class: "lead" }, who, ` ${ASKED[q.kind] || "wants to use an entry"} of the server `, foreign(q.server, "who"), ". ");
+  return h("p", { class: "lead" }, clientOf(q, "who"), ` ${ASKED[q.kind] || "wants to use an entry"} of the server `, foreign(q.server, "who"), q.through ? `, through ${q.through}. ` : ". ");
 }
 
 let made = 0;
@@ -464,17 +529,14 @@ function confirmationCard(q) {
   );
   const facts = h("dl", { class: "facts" });
   const fact = (name, ...value) => facts.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
-  fact("Why you are asked", foreign(q.rule, "mono"));
+  fact("Why you are asked", foreign(q.rule, "mono"), q.origin ? [" (from ", foreign(q.origin, "mono"), ")"] : null);
+  if (q.process) fact("Program", foreign(q.process.program, "strong"), ` (process ${q.process.pid})`, q.process.folder ? [" in ", foreign(q.process.folder, "mono")] : null);
   fact(late ? "Refused because" : "Asked", late ? foreign(q.why) : time(q.asked));
   card.append(facts);
-  if (q.arguments) {
-    card.append(h("p", { class: "label", id: `${title}-a` }, `${back ? "What it asks" : "Arguments"}, in full`),
-      h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-a`, "data-part": "args" }, foreign(q.arguments)));
-  } else card.append(h("p", { class: "label" }, back ? "Nothing else was sent with it." : "There are no arguments."));
-  if (q.others) {
-    card.append(h("p", { class: "label", id: `${title}-o` }, "Sent beside the arguments, in full"),
-      h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-o`, "data-part": "others" }, foreign(q.others)));
-  }
+  const label = (text) => h("p", { class: "label" }, text);
+  if (q.arguments) card.append(label(`${back ? "What it asks" : "Arguments"}, in full`), ...argumentsOf(q, back));
+  else card.append(label(back ? "Nothing else was sent with it." : "There are no arguments."));
+  if (q.others) card.append(label("Sent beside the arguments, in full"), textBox("Sent beside the arguments, in full", "others", foreign(q.others)));
   card.append(...serversWords(q));
 
   const answer = (what, seconds) => async () => {
@@ -487,34 +549,84 @@ function confirmationCard(q) {
   const chosen = memory.get(q.id) || { bound: "exact", seconds: 900 };
   memory.set(q.id, chosen);
 
-  card.append(h("div", { class: "answers" },
+  const lives = q.whole_session ? [["for this session", { answer: "session" }]]
+    : q.whole_time ? [["for 15 minutes", { answer: "time", seconds: 900 }], ["for an hour", { answer: "time", seconds: 3600 }]] : [];
+  const whole = late ? [] : lives.map(([life, body], at) => {
+    const [label, part] = [`Allow this ${kindName(q.kind)} ${life}`, at ? `entry-${at}` : "entry"];
+    const allow = () => act(card, "/api/v1/confirmations/answer", { id: q.id, arguments: "any", ...body });
+    return q.trust !== "untrusted" ? [button(label, "plain", () => { if (meant()) allow(); }, { "data-part": part })]
+      : inTwoSteps(label, part, ["You do not trust this server. Allow ", foreign(q.name, "strong name"), ` with any arguments ${life}?`], "Allow it", allow);
+  });
+  card.append(h("div", { class: "decide" }, h("div", { class: "answers" },
     answers.has("deny") && button(late ? "Leave it refused" : "Deny", "deny", answer("deny"), { "data-part": "deny" }),
     answers.has("once") && button(late ? "Allow the next identical call once" : "Allow once", "go", answer("once"), { "data-part": "once" }),
-    !late && q.whole_session && button(`Allow this ${kindName(q.kind)} for this session`, "plain", () => { if (meant()) allowEntry(); }, { "data-part": "entry" }),
-    !late && answers.has("deny") && button("", "deny-all", () => denyAll(card, q.server), { "data-part": "deny-all", hidden: true })));
-  if (late) card.append(h("p", { class: "stored" }, "It is for the same client, exactly these arguments and this definition, and holds for ten minutes from your answer."));
-  const sure = h("div", { class: "sure", hidden: true },
-    h("span", {}, "You do not trust this server. Allow ", foreign(q.name, "strong name"), " with any arguments until the session ends?"),
-    button("Allow it", "go", () => { if (meant()) allowForSession(); }, { "data-part": "entry-sure" }),
-    button("Not yet", "quiet", () => { sure.hidden = true; card.querySelector("[data-part=entry]").focus(); }));
-  const allowForSession = () => act(card, "/api/v1/confirmations/answer", { id: q.id, answer: "session", arguments: "any" });
-  const allowEntry = () => {
-    if (q.trust !== "untrusted") { allowForSession(); return; }
-    sure.hidden = false;
-    sure.querySelector("button").focus();
-  };
-  if (!late && q.whole_session) card.append(sure);
-
-  if (["session", "time", "always"].some((each) => answers.has(each)))
-    card.append(folded("more longer", "longer", "Allow for longer", () => lasting(q, answers, chosen, answer, back)));
+    whole.map(([first]) => first),
+    !late && answers.has("deny") && button("", "deny-all", () => denyAll(card, q.server), { "data-part": "deny-all", hidden: true })),
+    late && h("p", { class: "stored" }, "It is for the same client, exactly these arguments and this definition, and holds for ten minutes from your answer."),
+    whole.map(([, sure]) => sure),
+    ["session", "time", "always"].some((each) => answers.has(each))
+      && folded("more longer", "longer", "Allow for longer", () => lasting(q, answers, chosen, answer, back))));
+  arrange(card);
   return card;
+}
+
+// Where there is little room, the answers of a card stand above its details; elsewhere at its end. They are moved, and
+// not only shown elsewhere, so that the keyboard goes through the card in the order that is seen.
+
+const narrow = matchMedia("(max-width: 44rem)");
+narrow.addEventListener("change", () => { for (const each of document.querySelectorAll(".decide")) arrange(each.parentElement); });
+
+function arrange(card) {
+  const decide = card.querySelector(":scope > .decide");
+  const active = document.activeElement;
+  if (narrow.matches) card.querySelector(":scope > .what").after(decide);
+  else card.append(decide);
+  if (decide.contains(active)) active.focus({ preventScroll: true });
+}
+
+// Arguments
+
+const SHOWN_LINES = 16; // lines of a text that are shown at once
+const CONTEXT = 3; // lines that stay beside a change, of what is the same
+
+/** The arguments: in one piece, or in an outline with marks of ours, which are elements, and the texts beside it. */
+function argumentsOf(q, back) {
+  const label = back ? "What it asks" : "Arguments";
+  if (!(q.texts || []).length) return [textBox(`${label}, in full`, "args", foreign(q.arguments))];
+  return [textBox(`${label}: an outline, with the texts below`, "args", q.outline.map((each) => (each.mark ? h("span", { class: "mark" }, each.text) : foreign(each.text)))),
+    ...q.texts.map((each, at) => argumentText(each, at + 1)),
+    folded("more", "json", `The same ${back ? "request" : "arguments"}, as JSON`, () => textBox("As JSON", "json-text", foreign(q.arguments)))];
+}
+
+/** A text of the arguments: its lines, or those of a difference. What is folded says how much it is. */
+function argumentText({ kind, name, pieces }, number) {
+  const runs = pieces.map((each) => ({ op: known(each.op, ["same", "removed", "added"]), lines: each.text.split("\n") }));
+  const count = (op) => runs.filter((run) => !op || run.op === op).reduce((sum, run) => sum + run.lines.length, 0);
+  const edit = kind === "edit";
+  const ends = pieces.length > 0 && /(^|\n)$/.test(pieces[pieces.length - 1].text); // with a line feed, which begins no line
+  const box = h("div", { class: edit ? "argument signed" : "argument", role: "group", "aria-label": `${known(kind, ["text", "edit", "patch"])} ${number}` },
+    h("p", { class: "label" }, h("span", { class: "mark" }, `${known(kind, ["text", "edit", "patch"])} ${number}`), " ", foreign(name, "mono"),
+      edit ? ` · ${plural(count("removed"), "line")} removed (−), ${count("added")} added (+)` : ` · ${plural(count() - ends, "line")}`));
+  let parts = 0;
+  const fold = (run, from, to, what) => folded("rest", `text-${number}-${++parts}`, `${plural(to - from - (ends && !edit && run === runs[runs.length - 1]), "line")} more${what}`, () => rows(run, from, to));
+  const rows = ({ op, lines }, from, to) => lines.slice(from, to).map((line) =>
+    h({ same: "div", removed: "del", added: "ins" }[op], { class: "whole" }, op !== "same" && h("span", { class: "unseen" }, `${op}: `), foreign(line)));
+  runs.forEach((run, at) => {
+    const length = run.lines.length;
+    const head = !edit || run.op !== "same" ? Math.min(length, SHOWN_LINES) : at ? CONTEXT : 0;
+    const tail = edit && run.op === "same" && at < runs.length - 1 ? CONTEXT : 0;
+    const folds = length > head + tail + 2;
+    box.append(...rows(run, 0, folds ? head : length));
+    if (folds) box.append(fold(run, head, length - tail, { same: edit ? ", unchanged" : "", removed: ", removed", added: ", added" }[run.op]), ...rows(run, length - tail, length));
+  });
+  return box;
 }
 
 /** A call that was refused, in one line. */
 function refusedRow(q) {
   const back = Object.hasOwn(ASKED_BACK, q.kind);
   return folded("line", `refused-${q.id}`, [foreign(q.name || kindName(q.kind), "name strong"),
-    h("span", { class: "soft" }, "of ", foreign(q.server)), h("span", { class: "soft grow" }, back ? null : ["for ", nameless(q.caller) ? "a client without a name" : foreign(q.caller)]),
+    h("span", { class: "soft" }, "of ", foreign(q.server)), h("span", { class: "soft grow" }, back ? null : ["for ", clientOf(q, "")]),
     h("span", { class: "soft" }, "refused"), h("span", { class: "left", "data-until": q.until }, left(q.until))], () => confirmationCard(q));
 }
 
@@ -526,8 +638,8 @@ function serversWords(q) {
   const parts = [];
   if (words) parts.push(isLong ? folded("more", "description", `Its description (${words.length} characters)`, text) : text());
   if ((q.claims || []).length) parts.push(h("p", { class: "soft" }, "It claims: ", q.claims.map((each, at) => [at ? ", " : "", foreign(each, "mono")])));
-  if (q.definition) parts.push(folded("more", "definition", "Its definition, with the schema of its arguments", () =>
-    h("pre", { class: "args", tabindex: "0", role: "region", "aria-label": "The definition", "data-part": "definition-text" }, foreign(q.definition))));
+  if (q.definition) parts.push(folded("more", "definition", "Its definition, with the schema of its arguments",  () =>
+    textBox("The definition", "definition-text", foreign(q.definition))));
   return parts.length ? [h("div", { class: "theirs" }, h("p", { class: "label" }, "In the words of the server, which nobody has checked"), parts)] : [];
 }
 
@@ -551,7 +663,7 @@ function lasting(q, answers, chosen, answer, back) {
   const tell = () => {
     const what = chosen.bound === "any" ? h("strong", {}, "any arguments") : h("strong", {}, "exactly these arguments");
     stored.replaceChildren("What will be stored: ",
-      back ? foreign(q.server, "strong") : nameless(q.caller) ? "every client without a name" : foreign(q.caller, "strong"), " may ",
+      back ? foreign(q.server, "strong") : nameless(q.caller) ? "every client without a token" : foreign(q.caller, "strong"), " may ",
       back ? `ask this (${kindName(q.kind)})` : h("span", {}, `${CALLS[q.kind] || "use"} `, foreign(q.name, "strong"), " of ", foreign(q.server, "strong")),
       " with ", what, ", for as long as you choose. It ends when the definition or the rule changes, and you can take it back under Grants.");
   };
@@ -590,7 +702,7 @@ function showHeld() {
   const hadFocus = $("held").contains(document.activeElement);
   const servers = [...new Set(all.map((each) => each.server))].map((server) => ({ server, items: all.filter((each) => each.server === server) }));
   const moved = keep($("held"), servers, (each) => each.server, (each) => heldGroup(each, every.length <= FEW), filtered ? null :
-    nothing("No definition is held back.", "What a standard or trusted server newly offers is approved automatically. What an untrusted server newly offers, and what changes at a server that is not trusted, is held back and stands here until a person approves it."));
+    nothing("No definition is held back.", "What a standard or trusted server newly offers is listed at once; but what a tool of a standard server claims does not count before a person has approved it, so a rule that wants claims asks about it. What an untrusted server newly offers, and what changes at a server that is not trusted, is held back and stands here until a person approves it."));
   if (filtered && !all.length) $("held").replaceChildren(nothing("Nothing matches.")());
   const now = JSON.stringify(all);
   if (now !== heldBefore) settle();
@@ -608,17 +720,8 @@ function heldGroup({ server, items }, opened) {
     h("span", { class: "soft grow" }, `${plural(items.length, "definition")} held back: not listed, not callable`));
   if (undecided.length > FEW) head.append(button("Open all", "quiet tiny", () => { for (const each of group.querySelectorAll(":scope > details.definition")) unfold(each); }, { "data-part": "open-all" }));
   if (approvable.length > 1) {
-    const all = button(`Approve all ${approvable.length} shown`, "plain", () => {
-      if (!meant()) return;
-      sure.hidden = false;
-      sure.querySelector("button").focus();
-    }, { "data-part": "all" });
-    const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${approvable.length}?`),
-      button("Approve them", "go", async () => {
-        if (!meant()) return;
-        await act(group, "/api/v1/definitions/decide-all", { server, fingerprints: approvable.map((each) => each.fingerprint), decision: "approve" });
-      }), button("Not yet", "quiet", () => { sure.hidden = true; all.focus(); }));
-    head.append(all, sure);
+    head.append(...inTwoSteps(`Approve all ${approvable.length} shown`, "all", `Have you looked at all ${approvable.length}?`, "Approve them",
+      () => act(group, "/api/v1/definitions/decide-all", { server, fingerprints: approvable.map((each) => each.fingerprint), decision: "approve" })));
   }
   group.append(head, ...undecided.map((each) => heldRow(each, opened)));
   if (rejected.length) group.append(folded("more", `rejected-${server}`, plural(rejected.length, "rejected one", "rejected ones"),
@@ -644,14 +747,12 @@ function heldCard(each) {
   const changed = each.standing === "changed";
   const key = heldKey(each);
   const label = heldLabel(each);
-  const diff = h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": changed ? "The difference" : "The definition" },
-    changed ? pieces(each.diff) : foreign(each.text));
   const card = h("article", { class: "card held", "aria-label": label },
     h("p", { class: "label" }, changed ? "Approved before, offered differently now" : "Never approved. This is all of it"),
     each.problem && h("p", { class: "warning" }, `Cannot be approved: ${each.problem}.`),
-    diff,
-    changed && each.text ? h("details", { class: "more", "data-part": `whole-${key}` }, h("summary", {}, "The whole definition as offered now"),
-      h("pre", { class: "args", tabindex: "0" }, foreign(each.text))) : null,
+    each.order && h("p", { class: "soft" }, `${each.order[0].toUpperCase()}${each.order.slice(1)}.`),
+    textBox(changed ? "The difference" : "The definition", `diff-${key}`, changed ? pieces(each.diff) : foreign(each.text), "diff"),
+    changed && each.text ? folded("more", `whole-${key}`, "The whole definition as offered now", () => textBox("The whole definition", `whole-text-${key}`, foreign(each.text))) : null,
     h("div", { class: "answers" },
       !each.rejected && button("Reject", "deny", decide("reject"), { "data-part": `reject-${key}`, "aria-label": `Reject ${label}` }),
       !each.problem && button("Approve", "go", decide("approve"), { "data-part": `approve-${key}`, "aria-label": `Approve ${label}` }),
@@ -679,7 +780,7 @@ function changesCard({ id, changes }) {
   for (const each of changes) card.append(h("div", { class: "change" },
     h("h3", {}, each.server ? foreign(each.server, "name") : "The host itself"),
     h("ul", { class: "reasons" }, (each.widens || []).map((text) => h("li", {}, foreign(text)))),
-    (each.diff || []).length ? h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": `The change of ${each.server || "the host"}`, "data-part": `diff-${each.server}` }, pieces(each.diff))
+    (each.diff || []).length ? textBox(`The change of ${each.server || "the host"}`, `diff-${each.server}`, pieces(each.diff), "diff")
     : h("p", { class: "soft" }, "The text of the file is the same here: what a reference in it gives has changed.")));
   card.append(h("div", { class: "answers" },
     button("Apply these changes", "go", () => { if (meant()) act(card, "/api/v1/configuration/reload", { apply: true, shown: id }); }, { "data-part": "apply" }),
@@ -690,8 +791,9 @@ function changesCard({ id, changes }) {
 // Servers
 
 const LOG_INTERVAL = 2000; // ms between two looks at a log that is open
-const STATES = { ready: "good", starting: "busy", held: "busy", "needs login": "busy", failed: "bad", stopped: "off", disabled: "off" };
+const STATES = { ready: "good", starting: "busy", held: "busy", "needs login": "busy", failed: "bad", "needs folder": "off", stopped: "off", disabled: "off" };
 const logins = new Map(); // by server: the login that was asked for here, and what it is for
+const loginTries = new Map(); // by server: how many logins were asked for
 
 function showServers(servers) {
   keep($("server-list"), servers.map(({ id }) => ({ id })), (each) => each.id, serverPlace, nothing("No servers are configured."));
@@ -708,10 +810,15 @@ function showServers(servers) {
 /** Open a login, and show what it will be for. Nothing leaves for the issuer before the person follows the link. */
 async function connect(id, pressed) {
   pressed.setAttribute("aria-disabled", "true");
+  const mine = loginTries.set(id, (loginTries.get(id) || 0) + 1).get(id);
   try {
     const answer = await post("/api/v1/servers/login", { server: id }, 1000);
-    if (answer.ok) logins.set(id, answer.said);
-    else toast(answer.error, "bad");
+    if (secret === null || mine !== loginTries.get(id)) return; // another one was asked for meanwhile
+    // The server may be logged in by now, elsewhere: its row then came before this answer, and no other one may follow.
+    const now = (state.servers || []).find((each) => each.id === id);
+    if (!answer.ok) toast(answer.error, "bad");
+    else if (now && now.state === "needs login") logins.set(id, answer.said);
+    else say(`${id} needs no login any more.`);
   } catch {
     toast("The host cannot be reached; no login was begun.", "bad");
   }
@@ -746,21 +853,75 @@ function loginCard(login) {
 
 /** The place of a server: its row, which changes all the time; a login that was asked for; and its log, which a person may
  * be reading. */
-const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), h("div", {}), serverLog(id));
+const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), h("div", {}), serverDefinitions(id), serverLog(id));
+
+const AUTOMATIC = { "": "approved automatically", "first sight": "approved automatically when first seen", trust: "approved automatically: the server is trusted", configuration: "approved by the configuration" };
+/** What a tool claims, in people's words, as `describe_claims` of host/policy/claims.py has them. */
+const claimed = (claims) => (claims.includes("read-only") ? "only reads" : claims.includes("destructive") ? "may destroy" : "may change something")
+  + (claims.includes("open-world") ? ", open world" : "");
+const AT_ONCE = 500; // definitions in one request
+
+/** All that a server offers, to be approved as a whole: only then what its tools claim counts in rules. */
+function serverDefinitions(id) {
+  const list = h("div", { class: "offered" });
+  let asks = 0;
+  const look = async () => {
+    if (!whole.open || secret === null) return;
+    const mine = ++asks;
+    try {
+      const answer = await post("/api/v1/definitions/list", { server: id });
+      if (mine !== asks || secret === null) return; // the list has changed since
+      if (answer.ok) keep(list, [answer.said.definitions], () => "list", offeredList);
+      else toast(answer.error, "bad");
+    } catch { toast("The host cannot be reached.", "bad"); }
+  };
+  const whole = folded("more", `definitions-${id}`, "Its definitions, and who approved them", () => list);
+  whole.addEventListener("toggle", look);
+  list.look = look;
+  return whole;
+}
+
+function offeredList(definitions) {
+  settle();
+  const open = definitions.filter((each) => each.standing === "approved" && !each.counts && !each.problem && each.text); // what is shown whole
+  const box = h("div", {}, h("p", { class: "soft" }, `${plural(definitions.length, "definition")}, ${open.length ? open.length : "none"} of them approved automatically.`,
+    " What a tool claims is its server's word. Rules count it once a person has approved the definition."),
+    definitions.map(offeredRow));
+  if (open.length) {
+    const [{ server }] = open;
+    box.append(h("div", { class: "answers" }, inTwoSteps(`Approve all ${open.length} as shown`, "offered-all",
+      [`Approve ${open.length} definitions of `, foreign(server, "strong"), ", with what they claim?"], "Approve them", async () => {
+        for (let at = 0; at < open.length; at += AT_ONCE)
+          await act(box, "/api/v1/definitions/decide-all", { server, fingerprints: open.slice(at, at + AT_ONCE).map((each) => each.fingerprint), decision: "approve" });
+      })));
+  }
+  setTimeout(disableUntilSettled);
+  return box;
+}
+
+/** A definition as it is offered, and who approved it. */
+const offeredRow = (each) => folded("line", `offered-${heldKey(each)}`, [foreign(heldLabel(each), "name strong"), badge(kindName(each.kind), "kind"),
+  (each.claims || []).length ? badge(`claims: ${claimed(each.claims)}`, each.claims.includes("destructive") ? "verdict-ask" : "kind") : "",
+  each.standing !== "approved" ? standingBadge(each)
+  : h("span", { class: "soft grow" }, AUTOMATIC[each.by] || ["approved by a person (", foreign(each.by), ")"])],
+() => [...serversWords({ description: each.description, definition: each.text }),
+  each.text ? "" : h("p", { class: "warn" }, "The whole list is too long to be shown, so this one is not approved with it."),
+  each.problem ? h("p", { class: "warn" }, "Cannot be approved: ", foreign(each.problem)) : ""]);
 
 function serverLog(id) {
   const text = h("pre", { class: "args log", tabindex: "0", role: "log", "aria-label": `The log of ${id}` });
   const none = h("p", { class: "soft" }, "It wrote nothing to its standard error.");
   let last = 0;
-  const read = async () => {
-    if (!log.open || !log.isConnected || secret === null) return;
+  let rounds = 0; // one at a time, also if it is closed and opened again
+  const read = async (round) => {
+    if (round !== rounds || !log.open || !log.isConnected || secret === null) return;
     try {
       if (document.visibilityState === "visible" && isOnline) {
         const answer = await post("/api/v1/servers/log", { server: id, after: last });
-        if (answer.ok) add(answer.said.lines || []);
+        if (answer.ok) add((answer.said.lines || []).filter((each) => each.n > last));
       }
     } catch { /* it is tried again */ }
-    setTimeout(read, LOG_INTERVAL);
+    setTimeout(read, LOG_INTERVAL, round);
   };
   const add = (lines) => {
     const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
@@ -774,7 +935,7 @@ function serverLog(id) {
     if (atEnd) text.scrollTop = text.scrollHeight;
   };
   const log = folded("more", `log-${id}`, "Its log", () => { none.hidden = text.hidden = true; return [none, text]; });
-  log.addEventListener("toggle", () => { if (log.open) read(); });
+  log.addEventListener("toggle", () => { if (log.open) read(++rounds); });
   return log;
 }
 
@@ -791,6 +952,7 @@ function serverRow(s) {
       trustBadge(s.trust)),
     h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
     s.session ? h("p", { class: "detail" }, foreign(s.session)) : null,
+    s.sandbox ? h("p", { class: "detail" }, "Sandbox: ", foreign(s.sandbox)) : null,
     s.detail && s.state !== "ready" ? h("p", { class: failed ? "detail bad" : "detail" }, foreign(s.detail), failed ? " " : null,
       failed ? button("Restart it", "quiet tiny", () => act(row, "/api/v1/servers/control", { server: s.id, action: "restart" }), { "data-part": "restart", "aria-label": `Restart ${s.id}` }) : null) : null,
     needsLogin ? h("div", { class: "answers small" }, button("Connect", "go", (event) => connect(s.id, event.currentTarget), { "data-part": "connect", "aria-label": `Connect ${s.id}` })) : null,
@@ -800,6 +962,7 @@ function serverRow(s) {
       number("Calls", s.calls), number("Failed", s.failed, s.failed ? "some-bad" : null), number("In flight", s.in_flight),
       s.bytes_in === undefined ? null : number("Received", bytes(s.bytes_in)), number("Held back", s.held, s.held ? "some-ask" : null)),
     [...(s.list_problems || []), ...(s.left_out || []).map((each) => `${each} is left out: clients could not read it`), ...(s.warnings || [])].map((text) => h("p", { class: "warn" }, foreign(text))),
+    s.uncounted ? h("p", { class: "warn" }, "A rule wants claims, which do not count before you approve its tools: ", String(s.uncounted)) : null,
     (s.unmatched || []).length ? h("p", { class: "warn" }, plural(s.unmatched.length, "rule matches", "rules match"), " nothing it offers: ",
       s.unmatched.map((rule, at) => [at ? ", " : "", foreign(rule, "mono")])) : null);
   return row;
@@ -855,17 +1018,22 @@ function catalogRow(each) {
 function explain(each, box) {
   const given = h("textarea", { rows: "2", spellcheck: "false", "aria-label": `Arguments of ${each.name} as JSON`, placeholder: '{"owner": "acme"}' });
   const said = h("div", { role: "status" });
+  const whose = h("select", { hidden: true, "aria-label": `Who calls ${each.name}`, on: { change: () => ask() } });
   const ask = async () => {
     let args = null;
     if (given.value.trim()) {
       try { args = JSON.parse(given.value); } catch { said.replaceChildren(h("p", { class: "warn" }, "The arguments are no JSON.")); return; }
     }
     try {
-      const answer = await post("/api/v1/explain", { server: each.server, kind: each.kind, name: each.name, ...(args === null ? {} : { arguments: args }) });
+      const answer = await post("/api/v1/explain", { server: each.server, kind: each.kind, name: each.name, ...(args === null ? {} : { arguments: args }), ...(whose.hidden || whose.value === OVER_STDIO ? {} : { caller: whose.value }) });
+      if (answer.ok && answer.said.callers.length) {
+        fillChoice(whose, [[OVER_STDIO, "you"], ["", "another caller"], ...answer.said.callers.map((caller) => [caller, caller])]);
+        whose.hidden = false;
+      }
       said.replaceChildren(...(answer.ok ? explained(answer.said) : [h("p", { class: "warn" }, foreign(answer.error))]));
     } catch { said.replaceChildren(h("p", { class: "warn" }, "The host cannot be reached.")); }
   };
-  box.append(said, ["tool", "prompt"].includes(each.kind) ? h("div", { class: "try" }, given, button("Explain with these arguments", "plain", ask)) : "");
+  box.append(whose, said, ["tool", "prompt"].includes(each.kind) ? h("div", { class: "try" }, given, button("Explain with these arguments", "plain", ask)) : "");
   ask();
 }
 
@@ -874,8 +1042,74 @@ function explained(e) {
     h("p", {}, verdictBadge(e.verdict), " ", foreign(e.sentence)),
     h("ul", { class: "tried" }, (e.tried || []).map((each) => h("li", { class: each.matched ? "hit" : null },
       h("span", { "aria-hidden": "true" }, each.matched ? "→" : "·"), h("span", {}, foreign(each.rule, "mono"), h("span", { class: "soft" }, each.matched ? " matches: " : " does not: ", foreign(each.why)))))),
+    e.origin ? h("p", { class: "soft" }, "The rule is from ", foreign(e.origin, "mono"), ".") : null,
     e.grant ? h("p", { class: "soft" }, "There is a grant for it: ", foreign(e.grant.id || "", "mono")) : null,
   ].filter(Boolean);
+}
+
+// What a caller sees
+
+const OVER_STDIO = "\n"; // no name of a caller: clients over stdio, for which no view is a boundary
+let seesAgain = false; // something is shown, which follows what changes
+
+/** Fill a choice anew; what was chosen stays if it is still there. */
+function fillChoice(select, pairs) {
+  const chosen = select.options.length ? select.value : pairs[0][0];
+  const form = JSON.stringify(pairs);
+  if (select.dataset.form === form) return;
+  select.dataset.form = form;
+  select.replaceChildren(...pairs.map(([value, label]) => h("option", { value, selected: value === chosen }, label)));
+}
+
+function showViews(views) {
+  const named = views.filter((each) => each.name);
+  keep($("view-list"), named, (each) => each.name, (each) => h("li", {}, foreign(each.name, "strong"), h("span", { class: "soft" },
+    each.callers.length ? [" for ", foreign(each.callers.join(", "))] : each.is_default ? " for all others" : null, ` · ${entryCount(each)} · ${tokens(each.tokens)}`,
+    each.search !== "off" && [" · search ", foreign(each.search)], each.left_out.length > 0 && ` · ${each.left_out.length} left out`)));
+  if (!seesAgain) fillCallers([...new Set(named.flatMap((each) => each.callers))]);
+  fillChoice($("seen-view"), [["", "none named"], ...named.map((each) => [each.name, each.name])]);
+  if (seesAgain) see();
+}
+
+const tokens = (count) => `~${count.toLocaleString("en")} tokens`;
+const entryCount = ({ entries }) => plural(Object.values(entries).reduce((sum, count) => sum + count, 0), "entry", "entries");
+const fillCallers = (callers) => fillChoice($("seen-caller"), [...callers.map((each) => [each, each]), ["", "another caller"], [OVER_STDIO, "over stdio"]]);
+
+async function see() {
+  const [caller, view] = [$("seen-caller").value, $("seen-view").value];
+  seesAgain = true;
+  let said;
+  try {
+    const answer = await post("/api/v1/callers/view", { view, ...(caller === OVER_STDIO ? {} : { caller }) });
+    if (secret === null || caller !== $("seen-caller").value || view !== $("seen-view").value) return; // asked again
+    if (answer.ok) fillCallers(answer.said.callers);
+    said = answer.ok ? answer.said : { error: answer.error };
+  } catch { said = { error: "The host cannot be reached." }; }
+  keep($("seen"), [said], () => "seen", (each) => h("div", {}, each.error ? h("p", { class: "warn" }, foreign(each.error)) : seenParts(each)));
+}
+
+function seenParts({ address, view, search, instructions, tokens: cost, entries, left_out }) {
+  const servers = [...new Set(entries.map((each) => each.server))].map((server) => ({ server, items: entries.filter((each) => each.server === server) }));
+  return [
+    h("p", {}, address ? ["At ", foreign(address, "mono")] : "Over stdio", view ? [", in the view ", foreign(view, "strong")] : ", without a view", `: ${plural(entries.length, "entry", "entries")}; the lists cost a model some ${cost.toLocaleString("en")} tokens.`,
+      search !== "off" && [" Search: ", foreign(search), "."]),
+    instructions && folded("more", "instructions", "The instructions that it gets", () => h("pre", { class: "words" }, foreign(instructions))),
+    left_out.length > 0 && h("div", {}, h("p", { class: "label" }, "Left out"), h("ul", { class: "left-out" },
+      left_out.map((each) => h("li", {}, foreign(each.name, "name"), ` (${kindName(each.kind)} of `, foreign(each.server), "): ", foreign(each.why))))),
+    ...servers.map(({ server, items }) => seenGroup(server, items, entries.length <= 40)),
+  ].filter(Boolean);
+}
+
+/** The rows are made when it is opened, as in the catalog. */
+function seenGroup(server, items, open) {
+  const group = folded("server-group", `seen-${server}`, [foreign(server, "strong"), h("span", { class: "soft" }, tokens(items.reduce((sum, each) => sum + each.tokens, 0)))],
+    () => h("table", {}, h("caption", { class: "unseen" }, `What it sees of ${server}`),
+      h("thead", {}, h("tr", {}, ["Name", "Verdict", "Its own name", "Tokens"].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, items.map((each) => h("tr", {},
+        h("th", { scope: "row" }, foreign(each.outward, "name"), h("span", { class: "sub" }, kindName(each.kind)), each.description || each.title ? h("span", { class: "sub text" }, foreign(each.description || each.title)) : null),
+        h("td", { "data-label": "Verdict" }, verdictBadge(each.verdict)), h("td", { "data-label": "Its own name" }, foreign(each.name, "mono")), h("td", { "data-label": "Tokens" }, String(each.tokens)))))));
+  if (open) unfold(group);
+  return group;
 }
 
 // Grants and activity
@@ -923,8 +1157,9 @@ function close(why) {
   state = {};
   isOnline = null;
   memory = new Map();
+  seesAgain = false;
   logins.clear();
-  for (const id of ["confirmations", "refused", "change-list", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
+  for (const id of ["confirmations", "refused", "change-list", "held", "server-list", "catalog-list", "view-list", "seen", "grant-list", "activity-list", "problems", "host", "say", "wanted"]) {
     $(id).replaceChildren();
     $(id).kept = undefined;
   }
@@ -943,25 +1178,31 @@ function close(why) {
   retitle();
 }
 
-async function begin() {
-  restore();
-  const code = location.hash.slice(1);
-  if (/^[A-Za-z0-9_-]{43}$/.test(code)) {
-    history.replaceState(null, "", location.pathname); // it was good once
+let begun = Promise.resolve(); // one link after the other: the last one's cookie and secret belong together
+const begin = () => { begun = begun.then(open); };
+
+/** Open the page by what is behind the # of its address, which is taken out at once: a code, a confirmation, or both. */
+async function open() {
+  const parts = location.hash.slice(1).split("&");
+  const code = parts.find((each) => /^[\w-]{43}$/.test(each));
+  const named = parts.map((each) => /^confirmation=([\w-]{1,64})$/.exec(each)?.[1]).find(Boolean);
+  if (code || named) history.replaceState(null, "", location.pathname);
+  else if (reading) return; // a part of the page
+  if (secret === null) restore();
+  if (code) {
     try {
       const answer = await send("/console/open", { code }, {});
       if (answer.ok && typeof answer.said.secret === "string") {
         secret = answer.said.secret;
         sequence = 0;
         store();
-      } else if (secret === null) { close(answer.error[0].toUpperCase() + answer.error.slice(1) + "."); return; }
+      } else if (secret === null) close(answer.error[0].toUpperCase() + answer.error.slice(1) + ".");
     } catch {
-      if (secret === null) { close("The host cannot be reached; the link may still be good."); return; }
+      if (secret === null) close("The host cannot be reached; the link may still be good.");
     }
-  }
-  if (secret === null) { close("It opens with a link that works once."); return; }
-  if (reading) reading.abort();
-  follow();
+  } else if (secret === null) close("It opens with a link that works once.");
+  if (named) seek(named);
+  if (secret !== null && (code || !reading)) follow();
 }
 
 document.addEventListener("click", (event) => { // a button that waits takes no press
@@ -969,17 +1210,20 @@ document.addEventListener("click", (event) => { // a button that waits takes no 
   if (pressed && pressed.getAttribute("aria-disabled") === "true") { event.stopPropagation(); event.preventDefault(); }
 }, true);
 $("leave").addEventListener("click", async () => {
+  const mine = secret;
   try { await post("/console/leave", {}); } catch { /* it is over here in any case */ }
-  close("You have signed out.");
+  if (mine === secret) close("You have signed out.");
 });
 $("held-text").addEventListener("input", showHeld);
 $("held-standing").addEventListener("change", showHeld);
 $("notify-yes").addEventListener("click", turnOnNotifications);
 $("notify-no").addEventListener("click", refuseNotifications);
 $("elsewhere").addEventListener("click", () => { if (waiting().length) goTo(waiting()[0].id); });
+$("see").addEventListener("click", see);
+for (const id of ["seen-caller", "seen-view"]) $(id).addEventListener("change", () => { if (seesAgain) see(); });
 $("filter-text").addEventListener("input", showCatalog);
 $("filter-verdict").addEventListener("change", showCatalog);
-window.addEventListener("hashchange", () => { if (/^#[A-Za-z0-9_-]{43}$/.test(location.hash)) begin(); });
+window.addEventListener("hashchange", begin);
 setInterval(() => {
   for (const each of document.querySelectorAll("[data-until]")) each.textContent = left(Number(each.dataset.until));
 }, 1000);

@@ -1,11 +1,15 @@
 """The ASGI app of everything that is served over HTTP: checks of each request, and routing.
 
-    /mcp  /mcp/<server>           Streamable HTTP (streamable.py)
-    /sse  /message                the transport of 2024-11-05 (sse.py); for one server: /sse/<server>
+    /mcp                          Streamable HTTP (streamable.py)
+    /sse  /message                the transport of 2024-11-05 (sse.py)
     GET  /status                  the servers and their states
+    .../<server>  .../@<view>     each of these for one server alone, or with the view of this name
     /console  /api                the web console, if it is served here; it has checks of its own and takes no token
     GET  /                        a page for browsers: what this is, and how to use it (front_page.py); needs no token
     GET  /healthz                 reports that this process serves; needs no token
+
+What is at these paths depends on the caller (host/addresses.py); what it may not reach is to it a path that does not
+exist. An endpoint's path may end with a slash, as many clients write it: it is served without a redirect.
 
 When all connections are in use, /healthz still answers: a full host is alive, and a restart would not help.
 
@@ -15,15 +19,17 @@ transport.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import trio
 
-from config import Listen
+from config import DEFAULT_CAPACITY, Capacity, Listen
+from host.addresses import VIEW_MARK, Addresses
 from host.attempts import Attempt
-from host.downstream.charge import RequestCharge
+from host.downstream.charge import TOKEN_WITHDRAWN, VIEW_CHANGED, RequestCharge
+from host.downstream.connected_clients import ConnectedClients
 from host.downstream.http import front_page
 from host.downstream.http.open_streams import OpenStreams
 from host.downstream.http.replies import Replies
@@ -40,6 +46,7 @@ from host.journal import InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.memory import Budget, client_owner
 from host.router.router import Router
+from host.source import SHARED, Endpoint
 from host.wire.asgi import (
     NO_CONNECTION_MESSAGE,
     RETRY_AFTER,
@@ -57,24 +64,29 @@ from host.wire.asgi import (
 )
 
 CONSOLE_PREFIX, API_PREFIX = "/console", "/api"
+STATUS = "/status"
+NO_ENDPOINT = Refusal(404, "there is no such endpoint")
 
-_Handler: TypeAlias = tuple[Callable[[HttpRequest], Awaitable[None]], str | None]
-"""The function that serves a path, and the server if it is one server's endpoint."""
+_Handler: TypeAlias = tuple[Callable[[HttpRequest], Awaitable[None]], Endpoint, str]
+"""The function that serves a path, the endpoint, and what follows the path of the transport; see `Addresses.at`."""
 
 
 @asynccontextmanager
 async def open_http_endpoint(
     listen: Listen,
+    addresses: Addresses,
     router: Router,
     stateless: Stateless,
     journal: Journal,
-    status: Callable[[], bytes],
+    status: Callable[[Endpoint], bytes],
     stop: trio.Event,
     console: ASGIApp | None = None,
     *,
     memory: Budget,
     record_attempt: Callable[[Attempt], None],
+    clients: ConnectedClients,
     has_console: bool = False,
+    capacity: Capacity = DEFAULT_CAPACITY,
 ) -> AsyncIterator[HttpApp]:
     """The app, for the block. At the end no session, stream or call is left.
 
@@ -82,24 +94,35 @@ async def open_http_endpoint(
         stop: ends the standing streams, which would not end otherwise; calls continue.
         console: answers paths below CONSOLE_PREFIX, and paths below API_PREFIX that are no endpoint.
         record_attempt: takes each request that is refused before its message is read.
+        clients: takes each session that is opened.
         has_console: there is a console, here or at another address.
     """
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
-        streams = OpenStreams()
+        streams = OpenStreams(capacity.most_streams)
         share_interpreter()
         reader = MessageReader()
-        stateless_http = StatelessHttp(router, stateless, replies, stop, streams, memory)
-        streamable = StreamableHttp(
-            router, journal, stop, replies, stateless_http, stateless.tasks, streams, reader, memory
-        )
-        http_sse = HttpSse(router, journal, stop, stateless.tasks, streams, reader, memory) if listen.sse else None
+        shared = stateless.tasks, stateless.announcements, streams, reader, memory, clients
+        stateless_http = StatelessHttp(router, stateless, replies, streams, memory)
+        streamable = StreamableHttp(router, journal, replies, stateless_http, *shared, capacity.sessions)
+        http_sse = HttpSse(router, journal, *shared) if listen.sse else None
         nursery.start_soon(replies.run)
         nursery.start_soon(streamable.sweep)
+        nursery.start_soon(streams.end_at, stop)
         try:
             has_console = has_console or console is not None
             yield HttpApp(
-                listen, router, record_attempt, status, streamable, http_sse, streams, console, memory, has_console
+                listen,
+                addresses,
+                router,
+                record_attempt,
+                status,
+                streamable,
+                http_sse,
+                streams,
+                console,
+                memory,
+                has_console,
             )
         finally:
             nursery.cancel_scope.cancel()
@@ -109,9 +132,10 @@ class HttpApp:
     def __init__(
         self,
         listen: Listen,
+        addresses: Addresses,
         router: Router,
         record_attempt: Callable[[Attempt], None],
-        status: Callable[[], bytes],
+        status: Callable[[Endpoint], bytes],
         streamable: StreamableHttp,
         http_sse: HttpSse | None,
         streams: OpenStreams,
@@ -125,7 +149,8 @@ class HttpApp:
         self._memory = memory
         self._streamable = streamable
         self._streams = streams
-        self._doors = {listen.path: streamable.serve}
+        self._addresses = addresses
+        self._doors = {STATUS: self._serve_status} | {listen.path: streamable.serve}
         if http_sse is not None:
             self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
         self._guard = RequestGuard(listen)
@@ -133,29 +158,41 @@ class HttpApp:
         self._record_attempt = record_attempt
         self._status = status
 
-    def change_tokens(self, listen: Listen) -> None:
-        """Let in the access tokens of `listen` from now on. For each that is not valid any more, its sessions, streams,
-        requests, parked calls and tasks end; those of others notice nothing. There is no checkpoint, so whatever is
-        there of its identity was opened with the withdrawn token."""
-        former, self._listen = self._guard, listen
-        self._guard = RequestGuard(listen)
-        for identity in former.withdrawn_by(self._guard):
-            self._streamable.end_sessions(identity)
-            self._streams.end_of(identity)
-            self._memory.revoke(client_owner(identity))
+    def change_access(self, listen: Listen, addresses: Addresses) -> None:
+        """Let in the access tokens of `listen`, at these addresses, from now on. What was opened with a token that is
+        not valid any more, or at an address that leads to another endpoint or to none now, ends: sessions, streams,
+        requests, parked calls and tasks. All others notice nothing. There is no checkpoint, so whatever is there was
+        opened before."""
+        former, self._guard, self._listen = self._guard, RequestGuard(listen), listen
+        before, self._addresses = self._addresses, addresses
+        withdrawn = former.withdrawn_by(self._guard)
+
+        def ends(endpoint: Endpoint, identity: str | None) -> bool:
+            return identity in withdrawn or not before.keeps(addresses, identity, endpoint)
+
+        def why_revoked(of: Hashable) -> str:
+            if not isinstance(of, tuple) or not ends(*of):
+                return ""
+            return TOKEN_WITHDRAWN if of[1] in withdrawn else VIEW_CHANGED
+
+        self._streamable.end_sessions(ends)
+        self._streams.end_where(ends)
+        self._memory.revoke(why_revoked)
+        for identity in withdrawn:
             if identity is not None:  # stateless clients with a token share one dedicated instance
-                self._router.forget(Caller(identity, None, identity, instance_key=identity))
+                self._router.forget(Caller(identity, SHARED, identity, instance_key=identity))
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
         # The path as it was sent: a spelling that is equal only after decoding is a different path.
         path = scope["raw_path"].decode("latin-1")
-        handler = self._find_handler(path)
-        if handler is None and self._console is not None and _is_of_console(path):
+        head = of_head(scope, self._guard.examine_head)
+        handler = self._find_handler(path, head.identity)
+        # Not over HTTP/2, whose address other machines may reach though the console is on loopback.
+        if handler is None and self._console is not None and scope["http_version"] != "2" and _is_of_console(path):
             await self._console(scope, receive, send)
             return
-        head = of_head(scope, self._guard.examine_head)
         address = client_address(scope)
         try:
             if head.refusal is not None:
@@ -166,13 +203,23 @@ class HttpApp:
                 await self._serve_page(scope, path, head, send)
             else:
                 identity = self._admit(scope, head)
-                serve, endpoint = handler
+                serve, endpoint, suffix = handler
                 query = scope.get("query_string", b"").decode("latin-1")
-                with RequestCharge(self._memory, client_owner(identity)) as charge:
+                with RequestCharge(self._memory, client_owner(identity), (endpoint, identity)) as charge:
                     at_once = immediate(scope)
                     await serve(
                         HttpRequest(
-                            scope["method"], endpoint, query, head, identity, receive, send, charge, at_once, address
+                            scope["method"],
+                            endpoint,
+                            suffix,
+                            query,
+                            head,
+                            identity,
+                            receive,
+                            send,
+                            charge,
+                            at_once,
+                            address,
                         )
                     )
         except Rejected as rejected:
@@ -194,9 +241,13 @@ class HttpApp:
             await respond(send, 200, front_page.HEADERS, self._front_page(head.headers))
         else:
             self._admit(scope, head)
-            if path != "/status" or not is_read:
-                raise Rejected(Refusal(404, "there is no such endpoint"))
-            await respond(send, 200, {**head.cors_headers, **JSON, "cache-control": "no-store"}, self._status())
+            raise Rejected(NO_ENDPOINT)
+
+    async def _serve_status(self, http_request: HttpRequest) -> None:
+        if http_request.method not in ("GET", "HEAD"):
+            raise Rejected(NO_ENDPOINT)
+        headers = {**JSON, "cache-control": "no-store"}
+        await http_request.respond(200, headers, self._status(http_request.endpoint))
 
     def _admit(self, scope: Scope, head: CheckedHead) -> str | None:
         """The name of the request's token, if one is needed here.
@@ -215,15 +266,21 @@ class HttpApp:
         console = None if not self._has_console else CONSOLE_PREFIX if self._console is not None else ""
         return front_page.front_page(self._listen, headers.one("host") or "", console=console)
 
-    def _find_handler(self, path: str) -> _Handler | None:
-        """The handler of an endpoint's path, with the server if it is one server's endpoint; None if the path is no
-        endpoint."""
+    def _find_handler(self, path: str, identity: str | Refusal | None) -> _Handler | None:
+        """The handler of a path that is an endpoint to this caller; None for any other path. One slash at the end is
+        left out, but for that of the status."""
+        if not path.startswith(f"{STATUS}/"):
+            path = path.removesuffix("/")
         for base, serve in self._doors.items():
-            if path == base:
-                return serve, None
-            endpoint = path.removeprefix(base + "/")
-            if endpoint != path and self._router.has_endpoint(endpoint):
-                return serve, endpoint
+            suffix = path.removeprefix(f"{base}/") if path != base else ""
+            if suffix == path or (path != base and not suffix):
+                continue
+            if isinstance(identity, Refusal):  # which is its answer
+                endpoint: Endpoint | None = Endpoint(suffix or None) if not suffix.startswith(VIEW_MARK) else SHARED
+            else:
+                endpoint = self._addresses.at(identity, suffix)
+            if endpoint is not None and (endpoint.server is None or self._router.has_endpoint(endpoint.server)):
+                return serve, endpoint, suffix
         return None
 
     async def _preflight(self, headers: Headers, send: Send) -> None:

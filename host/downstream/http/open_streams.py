@@ -7,20 +7,17 @@ oldest one to a new stream of an identity with fewer; without such an identity t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum, auto
+
+import trio
 
 from host.downstream.http.request import Rejected
 from host.downstream.http.security import Refusal
 from host.errors import TOO_MANY_REQUESTS
 from host.jsonrpc.messages import Id
-
-MAX_STREAMS = 400
-"""Streams of one kind."""
-MAX_TOTAL = 800
-"""Streams of all kinds. A listener has 1,000 connections, and messages need some."""
+from host.source import Endpoint
 
 
 class StreamKind(Enum):
@@ -32,36 +29,59 @@ class StreamKind(Enum):
     """`subscriptions/listen`."""
 
 
-class _OpenStream:
+class OpenStream:
+    """The place of one stream, which is free after its block."""
+
+    __slots__ = ("_streams", "end", "endpoint", "identity", "in_use", "kind")
+
     def __init__(
-        self, kind: StreamKind, identity: str | None, end: Callable[[], object], in_use: Callable[[], bool]
+        self,
+        streams: OpenStreams,
+        kind: StreamKind,
+        endpoint: Endpoint,
+        identity: str | None,
+        end: Callable[[], object],
+        in_use: Callable[[], bool],
     ) -> None:
+        self._streams = streams
         self.kind = kind
+        self.endpoint = endpoint
         self.identity = identity
         self.end = end
         self.in_use = in_use
 
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._streams.remove(self)
+
 
 class OpenStreams:
-    """The open streams, oldest first."""
+    """The open streams, oldest first: at most `limit`, and half as many of one kind."""
 
-    def __init__(self) -> None:
-        self._open: dict[_OpenStream, None] = {}
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # For each kind, and for all together (None), those of each identity: no look at all of them for each newcomer.
+        self._held: dict[StreamKind | None, dict[str | None, OrderedDict[OpenStream, None]]] = {
+            kind: {} for kind in (*StreamKind, None)
+        }
+        self._is_stopping = False
 
     def __len__(self) -> int:
-        return len(self._open)
+        return sum(map(len, self._held[None].values()))
 
-    @contextmanager
     def slot(
         self,
         kind: StreamKind,
+        endpoint: Endpoint,
         identity: str | None,
         end: Callable[[], object],
         *,
         in_use: Callable[[], bool] = lambda: False,
         id: Id | None = None,
-    ) -> Iterator[None]:
-        """Context manager that reserves a place for one stream.
+    ) -> OpenStream:
+        """A place for one stream, to be left as a context manager.
 
         Args:
             end: ends the stream in order, because another identity gets its place; the place is free from then on.
@@ -75,31 +95,46 @@ class OpenStreams:
         if not (self._has_room(identity, kind) and self._has_room(identity, None)):
             why = "all event streams of this server are in use; close one, or try again later"
             raise Rejected(Refusal(503, why, {"retry-after": "5"}), TOO_MANY_REQUESTS, id)
-        stream = _OpenStream(kind, identity, end, in_use)
-        self._open[stream] = None
-        try:
-            yield
-        finally:
-            self._open.pop(stream, None)
+        stream = OpenStream(self, kind, endpoint, identity, end, in_use)
+        for kind_or_all in (kind, None):
+            self._held[kind_or_all].setdefault(identity, OrderedDict())[stream] = None
+        if self._is_stopping:
+            end()
+        return stream
 
-    def end_of(self, identity: str | None) -> None:
-        """End all streams of this identity, in order."""
-        for stream in [stream for stream in self._open if stream.identity == identity]:
-            del self._open[stream]
-            stream.end()
+    async def end_at(self, stop: trio.Event) -> None:
+        """End all streams once `stop` is set, and later ones as soon as they are open."""
+        await stop.wait()
+        self._is_stopping = True
+        self.end_where(lambda endpoint, identity: True)
+
+    def end_where(self, ends: Callable[[Endpoint, str | None], bool]) -> None:
+        """End each stream for whose endpoint and identity `ends` is true, in order."""
+        opened = [stream for held in self._held[None].values() for stream in held]
+        for stream in opened:
+            if ends(stream.endpoint, stream.identity):
+                self.remove(stream)
+                stream.end()
+
+    def remove(self, stream: OpenStream) -> None:
+        """Free the place of a stream, if it is not free yet."""
+        for kind in (stream.kind, None):
+            held = self._held[kind].get(stream.identity)
+            if held is not None:
+                held.pop(stream, None)
+                if not held:
+                    del self._held[kind][stream.identity]
 
     def _has_room(self, identity: str | None, kind: StreamKind | None) -> bool:
         """Whether one more stream may open, of one kind or of all (None); ends another identity's stream if
         necessary."""
-        counted = [stream for stream in self._open if kind is None or stream.kind is kind]
-        if len(counted) < (MAX_TOTAL if kind is None else MAX_STREAMS):
+        held = self._held[kind]
+        if sum(map(len, held.values())) < (self._limit if kind is None else self._limit // 2):
             return True
-        held = Counter(stream.identity for stream in counted)
-        greediest, most = held.most_common(1)[0]
-        if most <= held[identity] + 1:  # with the place it would have the most, and lose it to the next one
+        theirs = max(held.values(), key=lambda streams: len(streams))
+        if len(theirs) <= len(held.get(identity, ())) + 1:  # it would have the most, and lose it to the next one
             return False
-        theirs = [stream for stream in counted if stream.identity == greediest]
-        victim = next((stream for stream in theirs if not stream.in_use()), theirs[0])
-        del self._open[victim]
+        victim = next((stream for stream in theirs if not stream.in_use()), next(iter(theirs)))
+        self.remove(victim)
         victim.end()
         return True

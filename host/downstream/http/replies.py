@@ -9,7 +9,6 @@ can resume it (2025-11-25, "Resumability and Redelivery"); the newest reader rep
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +20,19 @@ from host.downstream.charge import answer_too_large
 from host.downstream.http.request import JSON, HttpRequest
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.memory import Budget, OverBudget, Owner, Use
-from host.wire.asgi import HEARTBEAT_INTERVAL, Send, cancel_on_disconnect, send_body, start_response
+from host.wire.asgi import (
+    CHUNK,
+    HEARTBEAT_INTERVAL,
+    NO_HEADERS,
+    Immediate,
+    Send,
+    Wait,
+    send_body,
+    start_response,
+    until_disconnect,
+    wait_disconnected,
+)
+from host.wire.deadlines import CallScope
 from host.wire.sse import format_comment, format_event, format_priming
 
 STREAM_DELAY = 0.5
@@ -64,6 +75,16 @@ async def send_answer(
             await rest
 
 
+class _IdleReader:
+    """A reader that waits for the next event. `sending`: number and size of an event of which it has taken a part."""
+
+    __slots__ = ("listener", "sending")
+
+    def __init__(self, listener: Immediate) -> None:
+        self.listener = listener
+        self.sending: tuple[int, int] | None = None
+
+
 class EventStream:
     """The events of one reply, numbered from 0. `name` is None if the client's revision has no resuming: such a stream
     has one reader, and drops events once they are read.
@@ -80,18 +101,20 @@ class EventStream:
         self._held = memory.hold(owner, Use.STREAMS, drop=self._drop_for_memory)
         self._primed = primes and name is not None
         self._pouring: set[trio.CancelScope] = set()
-        self._in_flight: Counter[int] = Counter()  # number of an event -> readers that are taking it
+        self._in_flight: dict[int, int] = {}  # number of an event -> readers that are taking it
         self._closed = False
         self.unread = 0
         self.ended_at: float | None = None
         self._name = name
-        self._events: deque[bytes] = deque()
+        self._events: list[bytes] = []  # no deque: most are empty, and that takes 0.7 KB
         self._first = 0
         self._at = 0
         self._moved = trio.lowlevel.ParkingLot()
         self._readers = 0
+        self._idle_reader: _IdleReader | None = None
+        """The reader, if it has every event and takes the next one at once."""
         if self._primed:
-            self._append(format_priming(f"{name}-0", RETRY))
+            self._keep(format_priming(f"{name}-0", RETRY))
 
     def add(self, data: bytes) -> None:
         """Add one message.
@@ -101,10 +124,39 @@ class EventStream:
         """
         number = self._first + len(self._events)
         written = format_event(data, id=None if self._name is None else f"{self._name}-{number}")
-        self._held.grow(len(written))
-        self._append(written)
+        size = len(written)
+        idle = self._idle_reader if size <= CHUNK else None
+        if idle is None or self._name is not None:
+            self._held.grow(size)
+            self._keep(written)
+        else:  # nobody else will take it
+            self._first += 1
+        if idle is None:
+            self.wake()
+        else:
+            self._send_at_once(idle, written, number)
         while self.size > MAX_KEPT and len(self._events) > 1:
             self.forget_one()
+
+    def _send_at_once(self, idle: _IdleReader, written: bytes, number: int) -> None:
+        """Have the reader that waits take an event."""
+        size, self._at = len(written), number + 1
+        if self._events:
+            self.unread -= size
+        if idle.listener.send_part(written):
+            return
+        idle.sending, self._idle_reader = (number, size), None
+        self._in_flight[number] = self._in_flight.get(number, 0) + 1
+        if number < self._first:
+            try:
+                self._held.grow(size)
+            except OverBudget:
+                self.discard()
+
+    def _keep(self, written: bytes) -> None:
+        self._events.append(written)
+        self.size += len(written)
+        self.unread += len(written)
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes can be added without dropping unread events."""
@@ -113,7 +165,7 @@ class EventStream:
     def enqueue(self, message: Notification | Request) -> bool:
         """Add a message that may be missed; returns False without adding it if the reader is far behind or there is no
         memory."""
-        if self.unread > MAX_KEPT // 2:
+        if self.ended_at is not None or self.unread > MAX_KEPT // 2:
             return False
         try:
             self.add(write(message))
@@ -137,13 +189,17 @@ class EventStream:
         await self._moved.park()
 
     def wake(self) -> None:
-        """Wake the waiters."""
+        """Wake the waiters. Until the reader has run, it takes nothing at once: it may have a long event to send."""
         self._moved.unpark_all()
+        idle, self._idle_reader = self._idle_reader, None
+        if idle is not None:
+            idle.listener.wake()
 
     def end(self) -> None:
+        """End the stream, once its reader has every event."""
         self.ended_at = trio.current_time()
         self._mark_idle()
-        self._moved.unpark_all()
+        self.wake()
 
     def _mark_idle(self) -> None:
         """Mark a finished stream of which the reader has everything: it is kept only in case that it is resumed."""
@@ -152,7 +208,7 @@ class EventStream:
     def detach_reader(self) -> None:
         """Detach the present reader; another one will follow."""
         self._readers += 1
-        self._moved.unpark_all()
+        self.wake()
 
     def reopen(self) -> None:
         """Record that the client has resumed the stream."""
@@ -165,13 +221,13 @@ class EventStream:
 
     def forget_one(self) -> None:
         """Drop the oldest event. It stays charged while a reader is taking it."""
-        data, number = self._events.popleft(), self._first
+        data, number = self._events.pop(0), self._first
         self.size -= len(data)
         self._first += 1
         if self._at < self._first:
             self._at = self._first
             self.unread -= len(data)
-        if not self._in_flight[number]:
+        if number not in self._in_flight:
             self._uncharge(number, len(data))
 
     def _uncharge(self, number: int, size: int) -> None:
@@ -212,19 +268,45 @@ class EventStream:
         if self._held.size > before // 2:
             self.discard()
 
-    async def write_events(self, send: Send, after: int) -> None:
+    def reader(
+        self, http_request: HttpRequest, headers: Mapping[str, str], after: int, comment: str = ""
+    ) -> Callable[[], Awaitable[None]]:
+        """The function that sends a whole response with these headers: a comment, if it is not empty, and events as
+        `write_events` does, until the client leaves at the latest."""
+        send, receive, at_once = http_request.send, http_request.receive, http_request.at_once
+        headers = {**http_request.cors_headers, **STREAM_HEADERS, **headers}
+
+        async def serve() -> None:
+            nonlocal headers
+            await start_response(send, 200, headers)
+            headers = NO_HEADERS
+            if comment:
+                await send_body(send, format_comment(comment), more=True)
+            if at_once is not None:
+                await self.write_events(send, after, at_once)
+                return
+            async with until_disconnect(receive):
+                await self.write_events(send, after)
+
+        return serve
+
+    async def write_events(self, send: Send, after: int, at_once: Immediate | None = None) -> None:
         """Send every event after `after`, and those still to come, until the end of the stream or until another reader
-        takes over. After `discard` the reader's response is cut off, so that the client notices."""
+        takes over. After `discard` the reader's response is cut off, so that the client notices.
+
+        Args:
+            at_once: ends this too when the client leaves, and takes single events without a wait.
+        """
         with trio.CancelScope() as scope:
             self._pouring.add(scope)
             try:
-                await self._pour(send, after)
+                await self._pour(send, after, at_once)
             finally:
                 self._pouring.remove(scope)
                 if self._closed:
                     self.close()
 
-    async def _pour(self, send: Send, after: int) -> None:
+    async def _pour(self, send: Send, after: int, at_once: Immediate | None) -> None:
         self.detach_reader()
         turn = self._readers
         self._at = max(after + 1, self._first)
@@ -237,13 +319,33 @@ class EventStream:
                 self._mark_idle()
                 if last:  # in one write with the end of the response
                     return
-            if self.ended_at is not None:
+            if self.ended_at is not None or turn != self._readers:
                 break
-            with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
-                await self._moved.park()
-            if silence.cancelled_caught:
+            found = await self._wait_moved(at_once)
+            if found is Wait.LEFT:
+                return
+            if found is Wait.SILENT:
                 await send_body(send, format_comment("working"), more=True)
         await send_body(send, b"", more=False)
+
+    async def _wait_moved(self, at_once: Immediate | None) -> Wait:
+        """Wait for something that a reader of all events has to do."""
+        if at_once is None:
+            with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
+                await self._moved.park()
+            return Wait.SILENT if silence.cancelled_caught else Wait.WOKEN
+        await trio.lowlevel.checkpoint_if_cancelled()  # by `discard`: what is added now would follow a gap
+        self._idle_reader = idle = _IdleReader(at_once)
+        try:
+            found = await at_once.wait_client(HEARTBEAT_INTERVAL)
+            if idle.sending is not None:
+                await at_once.wait_client(HEARTBEAT_INTERVAL)
+            return found
+        finally:
+            if self._idle_reader is idle:  # it was not woken, and no other one has taken over
+                self._idle_reader = None
+            if idle.sending is not None:
+                self._end_taking(*idle.sending)
 
     @contextmanager
     def _taking(self) -> Iterator[bytes]:
@@ -251,25 +353,22 @@ class EventStream:
         number, data = self._at, self._events[self._at - self._first]
         self._at += 1
         self.unread -= len(data)
-        self._in_flight[number] += 1
+        self._in_flight[number] = self._in_flight.get(number, 0) + 1
         if self._name is None:
             self.forget_one()  # it cannot be resumed
         self._moved.unpark_all()
         try:
             yield data
         finally:
-            if number in self._in_flight:  # not discarded
-                self._in_flight[number] -= 1
-                if not self._in_flight[number]:
-                    del self._in_flight[number]
-                    if number < self._first:
-                        self._uncharge(number, len(data))
+            self._end_taking(number, len(data))
 
-    def _append(self, data: bytes) -> None:
-        self._events.append(data)
-        self.size += len(data)
-        self.unread += len(data)
-        self._moved.unpark_all()
+    def _end_taking(self, number: int, size: int) -> None:
+        if number in self._in_flight:  # not discarded
+            self._in_flight[number] -= 1
+            if not self._in_flight[number]:
+                del self._in_flight[number]
+                if number < self._first:
+                    self._uncharge(number, size)
 
 
 class History:
@@ -282,6 +381,9 @@ class History:
         self._last = 0
         self._closed = False
 
+    def __len__(self) -> int:
+        return len(self._streams)
+
     def begin(self, *, resumes: bool, primes: bool) -> EventStream:
         if not resumes or self._closed:
             return EventStream(None, self._memory, self._owner, primes=False)
@@ -290,6 +392,11 @@ class History:
         name = str(self._last)
         stream = self._streams[name] = EventStream(name, self._memory, self._owner, primes=primes)
         return stream
+
+    def forget(self, stream: EventStream) -> None:
+        """Forget a stream that was begun in vain."""
+        self._streams = {name: each for name, each in self._streams.items() if each is not stream}
+        stream.close()
 
     def close(self) -> None:
         """End resuming for all streams, because the session is over."""
@@ -334,7 +441,7 @@ class Replies:
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         open_after: float = STREAM_DELAY,
-        leaving: trio.CancelScope | None = None,
+        leaving: CallScope | None = None,
     ) -> Reply:
         """A reply that becomes a stream after so many seconds of silence.
 
@@ -343,7 +450,7 @@ class Replies:
             leaving: cancelled when the client disconnects. It is watched from the first tick of the clock or the first
                 message on: most replies are over before that, and need no task.
         """
-        reply = Reply(http_request, headers, begin_stream, self._start, leaving)
+        reply = Reply(http_request, headers, begin_stream, self.start_soon, leaving)
         if not self._due:
             self._some.set()
         self._due[reply] = self._now() + open_after
@@ -353,12 +460,13 @@ class Replies:
         self._due.pop(reply, None)
         reply.unwatch_client()
 
-    def _start(self, pour: Callable[[], Awaitable[None]]) -> None:
-        self._nursery.start_soon(self._guarded, pour)
+    def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Start a task, whose errors concern nothing else."""
+        self._nursery.start_soon(self._guarded, work)
 
-    async def _guarded(self, pour: Callable[[], Awaitable[None]]) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await pour()
+            await work()
         except Exception as problem:  # noqa: BLE001 - an error in one reply must not affect any other.
             self._crashed(problem)
 
@@ -391,7 +499,7 @@ class Reply:
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
-        leaving: trio.CancelScope | None = None,
+        leaving: CallScope | None = None,
     ) -> None:
         self._leaving = leaving
         self._watching: trio.CancelScope | None = None
@@ -439,8 +547,13 @@ class Reply:
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             self._watching = trio.CancelScope()
-            watch = partial(cancel_on_disconnect, self._http_request.receive, leaving)
-            self._start_soon(partial(_within, self._watching, watch))
+            self._start_soon(partial(self._watch, leaving, self._watching))
+
+    async def _watch(self, leaving: CallScope, watching: trio.CancelScope) -> None:
+        with watching:
+            await wait_disconnected(self._http_request.receive)
+            if not watching.cancel_called:  # otherwise the scope is that of the connection's next request by now
+                leaving.cancel("the client left")
 
     def unwatch_client(self) -> None:
         """Watch for the client's disconnect no longer."""
@@ -477,8 +590,3 @@ class Reply:
             self._sent.set()
             stream.wake()
             stream.reader_gone()
-
-
-async def _within(scope: trio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:
-    with scope:
-        await work()

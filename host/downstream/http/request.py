@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 from msgspec import Raw, Struct
 
 from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge
-from host.downstream.http.security import MAX_BODY, CheckedHead, Refusal, withdrawn_token
+from host.downstream.http.security import MAX_BODY, CheckedHead, Refusal, refuse_revoked
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests, Unavailable
-from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, ParsedInput
-from host.jsonrpc.messages import receive as receive_at_once
-from host.jsonrpc.strict import is_heavy
+from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, ParsedInput, receive_at_once
 from host.memory import OverBudget
+from host.source import Endpoint
 from host.wire.asgi import (
     BODY_TIMEOUT,
     CHUNK,
@@ -27,7 +26,9 @@ from host.wire.asgi import (
     Send,
     read_body_untimed,
     respond,
+    wait_disconnected,
 )
+from host.wire.deadlines import CallScope
 
 JSON = {"content-type": "application/json"}
 
@@ -49,8 +50,9 @@ class HttpRequest(Struct, frozen=True):
     """One HTTP request that has passed the checks of the app."""
 
     method: str
-    endpoint: str | None
-    """The server whose own endpoint is addressed, or None for the endpoint of all servers."""
+    endpoint: Endpoint
+    suffix: str
+    """The rest of the path, after that of the transport: nothing, `<server>` or `@<view>`."""
     query: str
     head: CheckedHead
     identity: str | None
@@ -67,6 +69,10 @@ class HttpRequest(Struct, frozen=True):
     def headers(self) -> Headers:
         return self.head.headers
 
+    def call_scope(self) -> CallScope:
+        """The scope for a call in the task of this request; see `asgi.Immediate.take_scope`."""
+        return CallScope() if self.at_once is None else self.at_once.take_scope()
+
     @property
     def cors_headers(self) -> Mapping[str, str]:
         return self.head.cors_headers
@@ -76,6 +82,14 @@ class HttpRequest(Struct, frozen=True):
         if self.at_once is None or len(data) > CHUNK:  # the listener would hold a long one a second time
             return respond(self.send, status, {**self.cors_headers, **headers}, data, self.charge.touch)
         return self.at_once.begin_response(status, tuple({**self.head.cors_headers, **headers}.items()), data)
+
+    async def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
+        """Serve a stream after this has returned, or in it; see `asgi.Immediate.go_on`. `serve` may raise no Rejected,
+        and holds nothing of this request."""
+        if self.at_once is None:
+            await serve()
+        else:
+            self.at_once.go_on(serve)
 
     async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
         await respond(self.send, status, {**self.cors_headers, **headers}, data)
@@ -123,15 +137,14 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
             charge.begin_processing(len(data))
         except OverBudget:
             raise _not_charged(charge) from None
-    if not is_heavy(data):
-        return receive_at_once(data)
+    if (found := receive_at_once(data)) is not None:
+        return found
     read: ParsedInput | TooManyRequests | None = None
     disconnected = False
 
     async def watch_disconnect() -> None:
         nonlocal disconnected
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await wait_disconnected(receive)
         disconnected = True
         nursery.cancel_scope.cancel("the client left")
 
@@ -154,5 +167,5 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
 
 def _not_charged(charge: RequestCharge) -> Rejected:
     if charge.revoked:
-        return Rejected(withdrawn_token())
+        return Rejected(refuse_revoked(charge.revoked))
     return Rejected(Refusal(503, NO_MEMORY_MESSAGE, {"retry-after": "1", "connection": "close"}), Unavailable.code)

@@ -19,6 +19,7 @@ from ipaddress import ip_address
 
 from config import Listen
 from host.attempts import Reason
+from host.downstream.charge import TOKEN_WITHDRAWN
 from host.protocol.era import EraHeaders
 from host.protocol.param_headers import METHOD_HEADER, VERSION_HEADER
 from host.wire.asgi import Headers, Scope
@@ -96,7 +97,8 @@ class RequestGuard:
     """Compares requests with the host's own addresses, the permitted origins and the access tokens."""
 
     def __init__(self, listen: Listen) -> None:
-        self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.address.host)))
+        own = {host for address in listen.addresses for host in _literal(address.host)}
+        self._hosts = own | {host.lower() for host in listen.hosts}
         self._origins = frozenset(origin.lower() for origin in listen.origins)
         self._tokens = None if listen.auth is None else {name: _digest(t.reveal()) for name, t in listen.tokens.items()}
         """Digests by name; None if no token is needed. If all are withdrawn, nobody comes in."""
@@ -202,9 +204,11 @@ def _digest(token: str) -> bytes:
     return sha256(token.encode("latin-1")).digest()
 
 
-def withdrawn_token() -> Refusal:
-    """Refusal of a request whose token was withdrawn after its head was checked."""
-    return _unauthorized("this token is not known here any more", Reason.WRONG_TOKEN, ', error="invalid_token"')
+def refuse_revoked(why: str) -> Refusal:
+    """Refusal of a request that is no longer served; `why`: see `RequestCharge.revoked`."""
+    if why == TOKEN_WITHDRAWN:
+        return _unauthorized("this token is not known here any more", Reason.WRONG_TOKEN, ', error="invalid_token"')
+    return Refusal(404, "what this address offers has changed (views); connect again")
 
 
 def _foreign_origin() -> Refusal:

@@ -18,11 +18,13 @@ import trio
 
 from host.attempts import Reason
 from host.downstream.charge import answer_too_large
+from host.downstream.connected_clients import ConnectedClients
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, StreamKind
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
 from host.downstream.http.request import HttpRequest, Rejected, read_message
 from host.downstream.http.security import Refusal, refuse_accept, refuse_body
+from host.downstream.list_changes import Announcements
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, draft_session
 from host.downstream.tasks import Tasks
@@ -31,7 +33,7 @@ from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success,
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
 from host.router.router import Router
-from host.wire.asgi import NO_HEADERS, Send, cancel_when, send_body, start_response, until_disconnect
+from host.wire.asgi import NO_HEADERS, Send, send_body, start_response, until_disconnect
 from host.wire.sse import format_event
 
 PING_INTERVAL = 30.0
@@ -40,25 +42,25 @@ SESSION = "session_id"
 
 
 class HttpSse:
-    """Setting `stop` ends the streams."""
-
     def __init__(
         self,
         router: Router,
         journal: Journal,
-        stop: trio.Event,
         tasks: Tasks,
+        announcements: Announcements,
         streams: OpenStreams,
         reader: MessageReader,
         memory: Budget,
+        clients: ConnectedClients,
     ) -> None:
+        self._announcements = announcements
+        self._clients = clients
         self._streams = streams
         self._reader = reader
         self._memory = memory
         self._router = router
         self._journal = journal
         self._tasks = tasks
-        self._stop = stop
         self._open: dict[str, tuple[Session, DuplexSession]] = {}
 
     async def serve_stream(self, http_request: HttpRequest) -> None:
@@ -77,29 +79,31 @@ class HttpSse:
             self._memory,
         )
         ending = trio.CancelScope()
-        place = self._streams.slot(
-            StreamKind.SSE, http_request.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
-        )
         try:
-            with place:
+            with self._streams.slot(
+                StreamKind.SSE,
+                http_request.endpoint,
+                http_request.identity,
+                ending.cancel,
+                in_use=lambda: session.serving.count > 0,
+            ):
                 await self._serve(http_request, id, session, ending)
         finally:
             session.end()
         await send_body(http_request.send, b"", more=False)
 
     async def _serve(self, http_request: HttpRequest, id: str, session: Session, ending: trio.CancelScope) -> None:
-        there = "/message" if http_request.endpoint is None else f"/message/{http_request.endpoint}"
+        there = f"/message/{http_request.suffix}" if http_request.suffix else "/message"
         with ending:
             async with until_disconnect(http_request.receive) as nursery:
                 outgoing = _EventQueue(self._memory, http_request.identity, nursery.cancel_scope)
                 outgoing.enqueue_event(format_event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
+                self._clients.add(session, "sse")
                 self._open[id] = session, DuplexSession(session, outgoing.enqueue, outgoing.send, nursery)
                 try:
                     await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
                     nursery.start_soon(outgoing.ping)
-                    nursery.start_soon(session.notify_changes, outgoing.send)
-                    nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
-                    with session.standing.attached(outgoing.enqueue):
+                    with session.listening(self._announcements, outgoing.enqueue):
                         await outgoing.write_events(http_request.send)
                 finally:
                     del self._open[id]  # before its nursery is closed, which still takes messages

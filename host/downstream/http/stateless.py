@@ -6,19 +6,18 @@ the first byte of a response. A disconnect cancels the request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
-import trio
 from msgspec import Raw
 
 from host.downstream.error_answers import params_of
-from host.downstream.http.open_streams import OpenStreams, StreamKind
-from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventStream, Replies
+from host.downstream.http.open_streams import OpenStream, OpenStreams, StreamKind
+from host.downstream.http.replies import STREAM_DEADLINE, EventStream, Replies
 from host.downstream.http.request import HttpRequest, Rejected
 from host.downstream.http.security import Refusal
-from host.downstream.listen_streams import listen, requested_filter
+from host.downstream.listen_streams import Subscription, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import (
     AmbiguousMembers,
@@ -35,9 +34,9 @@ from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import CheckedEnvelope, take_stated
-from host.protocol.subscriptions import LISTEN, Filter, listen_result
+from host.protocol.subscriptions import LISTEN, listen_result
 from host.router.router import Router
-from host.wire.asgi import NO_HEADERS, start_response, until_disconnect
+from host.wire.asgi import NO_HEADERS
 
 _STATUSES = {
     HeaderMismatch.code: 400,
@@ -49,14 +48,13 @@ _STATUSES = {
 
 
 class StatelessHttp:
-    """Serves stateless requests. Setting `stop` ends `subscriptions/listen` streams with a final message."""
+    """Serves stateless requests."""
 
     def __init__(
         self,
         router: Router,
         stateless: Stateless,
         replies: Replies,
-        stop: trio.Event,
         streams: OpenStreams,
         memory: Budget,
     ) -> None:
@@ -64,7 +62,6 @@ class StatelessHttp:
         self._router = router
         self._stateless = stateless
         self._replies = replies
-        self._stop = stop
         self._streams = streams
 
     async def serve(self, http_request: HttpRequest, request: Request) -> None:
@@ -74,12 +71,12 @@ class StatelessHttp:
             Rejected: it is refused with a status.
         """
         client = _client_of(http_request)
-        params, stated, caller, target = await self._validate(http_request, request, client)
+        params, stated, caller, target, through = await self._validate(http_request, request, client)
         if request.method == LISTEN:
             await self._listen(http_request, request, params, stated, client)
             return
         answer: Success | Failure | None = None
-        with trio.CancelScope() as scope:
+        with http_request.call_scope() as scope:
             http_request.charge.cancel_on_drop(scope)
             stream = partial(self._stream, http_request)
             reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, scope)
@@ -88,7 +85,7 @@ class StatelessHttp:
                     # At once: a server request may end this request, and a client that has left never repeats it.
                     reply.watch_client()
                 answer = await self._stateless.answer(
-                    request, params, stated, caller, reply.enqueue, target, http_request.address
+                    request, params, stated, caller, reply.enqueue, target, http_request.address, through, scope
                 )
             finally:
                 self._replies.end(reply)
@@ -103,26 +100,29 @@ class StatelessHttp:
 
     async def _validate(
         self, http_request: HttpRequest, request: Request, client: StatelessClient
-    ) -> tuple[Mapping[str, Raw], CheckedEnvelope, Caller, ResolvedName | None]:
+    ) -> tuple[Mapping[str, Raw], CheckedEnvelope, Caller, ResolvedName | None, str]:
         """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns
-        its params, its envelope, its caller, and the tool that it calls, if any. Unknown methods are refused later."""
-        target = None
+        its params, its envelope, its caller, the tool that it calls, if any, and the search tool that it comes through
+        (`ToolSearch.unwrap`). Unknown methods are refused later."""
+        target, through = None, ""
         header = http_request.headers.all
         try:
-            params = params_of(request)
-            found = take_stated(params)
+            said = params_of(request)
+            found = take_stated(said)
+            params: Mapping[str, Raw] = said
             check_version(found.version, header)
             check(request.method, params, header)
             stated = found.checked
-            caller = client.caller(stated.abilities)
+            caller = client.caller(stated.abilities, says=found.client)
             if request.method == TOOLS_CALL.name:
+                params, through = self._router.tool_search.unwrap(caller, params)
                 target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
                 param_headers = self._router.resolver.param_headers(target, caller)
-                if param_headers:
+                if param_headers and not through:  # no search tool has such headers
                     check_params(params, param_headers, header)
         except ColonnadeError as error:
             raise self._refused(http_request, request, client, error) from None
-        return params, stated, caller, target
+        return params, stated, caller, target, through
 
     def _refused(
         self, http_request: HttpRequest, request: Request, client: StatelessClient, error: ColonnadeError
@@ -143,45 +143,48 @@ class StatelessHttp:
             wanted = requested_filter(params, stated.abilities)
         except ColonnadeError as error:
             raise self._refused(http_request, request, client, error) from None
-        ending = trio.CancelScope()
-        with self._streams.slot(StreamKind.LISTEN, http_request.identity, ending.cancel, id=request.id):
-            async with until_disconnect(http_request.receive) as nursery:
-                stream = self._stream(http_request)
-                try:
-                    await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
-                    nursery.start_soon(
-                        self._tell, request, wanted, stated, client, stream, ending, http_request.address
-                    )
-                    await stream.write_events(http_request.send, -1)
-                finally:
-                    stream.reader_gone()
+        stream = self._stream(http_request)
 
-    async def _tell(
+        def on_end() -> None:
+            with suppress(OverBudget):  # the end of the stream ends the subscription as well
+                stream.add(write(Success(request.id, listen_result(request.id))))
+            stream.end()
+
+        subscription = Subscription(
+            self._router,
+            self._stateless.tasks,
+            self._stateless.announcements,
+            request.id,
+            wanted,
+            client,
+            stated.abilities,
+            stream.enqueue,
+            http_request.address,
+            on_end,
+        )
+        endpoint, identity = http_request.endpoint, http_request.identity
+        try:
+            place = self._streams.slot(StreamKind.LISTEN, endpoint, identity, subscription.end, id=request.id)
+        except Rejected:
+            stream.reader_gone()
+            raise
+        reader = stream.reader(http_request, NO_HEADERS, -1)
+        await http_request.go_on(partial(self._serve_subscription, subscription, stream, reader, place))
+
+    async def _serve_subscription(
         self,
-        request: Request,
-        wanted: Filter,
-        stated: CheckedEnvelope,
-        client: StatelessClient,
+        subscription: Subscription,
         stream: EventStream,
-        ending: trio.CancelScope,
-        address: str,
+        reader: Callable[[], Awaitable[None]],
+        place: OpenStream,
     ) -> None:
-        tasks = self._stateless.tasks
-        with ending:
-            await listen(
-                self._router,
-                tasks,
-                request.id,
-                wanted,
-                client,
-                stated.abilities,
-                stream.enqueue,
-                self._stop,
-                address,
-            )
-        with suppress(OverBudget):  # the end of the stream ends the subscription as well
-            stream.add(write(Success(request.id, listen_result(request.id))))
-        stream.end()
+        try:
+            with place:
+                self._replies.start_soon(subscription.run)
+                await reader()
+        finally:
+            subscription.close()
+            stream.reader_gone()
 
     def _stream(self, http_request: HttpRequest) -> EventStream:
         """A stream that cannot be resumed."""

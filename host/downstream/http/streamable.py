@@ -9,18 +9,19 @@ A disconnect does not cancel here: the call continues, and its result can be fet
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
 
 from host.attempts import Reason
-from host.downstream.http.open_streams import OpenStreams, StreamKind
-from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
+from host.downstream.connected_clients import ConnectedClients
+from host.downstream.http.open_streams import OpenStream, OpenStreams, StreamKind
+from host.downstream.http.replies import EventStream, Replies, Reply
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
-from host.downstream.http.security import SESSION, Refusal, refuse_accept, withdrawn_token
+from host.downstream.http.security import SESSION, Refusal, refuse_accept, refuse_revoked
 from host.downstream.http.stateless import StatelessHttp
+from host.downstream.list_changes import Announcements
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, Sessions
 from host.downstream.tasks import Tasks
@@ -38,15 +39,16 @@ from host.jsonrpc.messages import (
     Success,
     write,
 )
-from host.memory import Budget, OverBudget
+from host.memory import Budget
 from host.protocol.era import era_over_http
 from host.protocol.methods import INITIALIZE
 from host.protocol.param_headers import VERSION_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN, Era
 from host.router.router import Router
-from host.wire.asgi import Headers, cancel_when, send_body, start_response, until_disconnect
-from host.wire.sse import format_comment
+from host.source import Endpoint
+from host.wire.asgi import Headers
+from host.wire.deadlines import CallScope
 
 SWEEP_INTERVAL = 5.0
 """Seconds after which a session at the latest drops the finished streams beyond its limits."""
@@ -56,25 +58,28 @@ _STATELESS = Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
 
 
 class StreamableHttp:
-    """`sweep` must run beside it. Setting `stop` ends the standing streams."""
+    """`sweep` must run beside it."""
 
     def __init__(
         self,
         router: Router,
         journal: Journal,
-        stop: trio.Event,
         replies: Replies,
         stateless_http: StatelessHttp,
         tasks: Tasks,
+        announcements: Announcements,
         streams: OpenStreams,
         reader: MessageReader,
         memory: Budget,
+        clients: ConnectedClients,
+        most_sessions: int,
     ) -> None:
+        self._announcements = announcements
+        self._clients = clients
         self._reader = reader
-        self._stop = stop
         self._streams = streams
         self._stateless_http = stateless_http
-        self._sessions = Sessions(router, journal, tasks, memory)
+        self._sessions = Sessions(router, journal, tasks, memory, most_sessions)
         self._replies = replies
 
     async def sweep(self) -> None:
@@ -94,9 +99,10 @@ class StreamableHttp:
             return http_request.respond(204)
         raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
 
-    def end_sessions(self, identity: str | None) -> None:
-        """End the sessions of this identity, with their streams and what is in flight."""
-        self._sessions.end_of(identity)
+    def end_sessions(self, ends: Callable[[Endpoint, str | None], bool]) -> None:
+        """End the sessions of each endpoint and identity for which `ends` is true, with their streams and what is in
+        flight."""
+        self._sessions.end_where(ends)
 
     # POST
 
@@ -169,12 +175,13 @@ class StreamableHttp:
         answer = await session.open(request)
         headers = JSON
         if http_request.charge.revoked:  # while the servers were waited for
-            raise Rejected(withdrawn_token(), id=request.id)
+            raise Rejected(refuse_revoked(http_request.charge.revoked), id=request.id)
         if session.opening is not None:
             if not self._sessions.add(session_id, session):
                 raise Rejected(
                     Refusal(503, "too many sessions are open", {"retry-after": "5"}), TOO_MANY_REQUESTS, request.id
                 )
+            self._clients.add(session, "http")
             headers = {**JSON, SESSION: session_id}
         await http_request.respond(200, headers, write(answer))
 
@@ -184,7 +191,7 @@ class StreamableHttp:
             await http_request.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
         reply = self._replies.begin(http_request, {SESSION: session_id}, session.begin_stream)
-        scope = session.begin(request)
+        scope = session.begin(request, http_request.call_scope())
         http_request.charge.cancel_on_drop(scope)
         try:
             answer = await session.answer(request, scope, reply.enqueue, http_request.address)
@@ -205,72 +212,58 @@ class StreamableHttp:
             raise Rejected(refusal)
         _check_method(http_request, "GET needs an Mcp-Session-Id header: a stream belongs to a session")
         id, session = self._session(http_request, None)
-        if not http_request.headers.all("last-event-id"):
+        last_event_id = http_request.headers.one("last-event-id")
+        found = None if last_event_id is None else session.history.resume(last_event_id)
+        if found is None:  # no id, or one of a stream that is not kept: the standing stream begins anew
             await self._stand(http_request, session, id, None)
             return
-        found = session.history.resume(http_request.headers.one("last-event-id") or "")
-        if found is None:
-            why = "the stream of this Last-Event-ID is unknown or expired; send the request again"
-            raise Rejected(Refusal(400, why))
         stream, after = found
         if stream is session.standing_events:
             stream.detach_reader()  # it detaches at the next event if it can; a stuck reader is disconnected
             await self._stand(http_request, session, id, after)
             return
-        async with until_disconnect(http_request.receive):
-            await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS, SESSION: id})
-            await stream.write_events(http_request.send, after)
+        await http_request.go_on(stream.reader(http_request, {SESSION: id}, after))
 
     async def _stand(self, http_request: HttpRequest, session: Session, id: str, after: int | None) -> None:
         """Serve the standing stream: the former one from after an event on, or a new one (None)."""
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session already has a standing stream; close it first"))
+        stream = session.standing_events
+        if stream is None or after is None:
+            after = -1
+            stream = session.begin_stream()
+        stream.reopen()
         try:
-            ending = trio.CancelScope()
-            with self._streams.slot(StreamKind.STREAMABLE, http_request.identity, ending.cancel):
-                stream = session.standing_events
-                if stream is None or after is None:
-                    after = -1
-                    stream = session.standing_events = session.begin_stream()
-                stream.reopen()
-                try:
-                    with scope:
-                        await self._pour(http_request, session, id, stream, after, ending)
-                finally:
-                    stream.end()
-        finally:
+            place = self._streams.slot(StreamKind.STREAMABLE, http_request.endpoint, http_request.identity, stream.end)
+        except Rejected:
+            stream.end()
+            if stream is not session.standing_events:
+                session.history.forget(stream)
             self._sessions.stop_listening(id)
+            raise
+        session.standing_events = stream
+        if session.ended.is_set():  # while the former stream was waited for
+            stream.end()
+        reader = stream.reader(http_request, {SESSION: id}, after, "listening")
+        await http_request.go_on(partial(self._serve_standing, session, id, stream, reader, scope, place))
 
-    async def _pour(
+    async def _serve_standing(
         self,
-        http_request: HttpRequest,
         session: Session,
         id: str,
         stream: EventStream,
-        after: int,
-        ending: trio.CancelScope,
+        reader: Callable[[], Awaitable[None]],
+        scope: trio.CancelScope,
+        place: OpenStream,
     ) -> None:
-        async def send(notice: Notification) -> None:
-            with suppress(OverBudget):  # a client that never reads gets no further message
-                stream.add(write(notice))
-            await trio.lowlevel.checkpoint()
-
-        whole = False
-        with ending:
-            async with until_disconnect(http_request.receive) as nursery:
-                await start_response(
-                    http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS, SESSION: id}
-                )
-                await send_body(http_request.send, format_comment("listening"), more=True)
-                nursery.start_soon(session.notify_changes, send)
-                nursery.start_soon(cancel_when, self._stop, nursery.cancel_scope)
-                nursery.start_soon(cancel_when, session.ended, nursery.cancel_scope)
-                with session.standing.attached(stream.enqueue):
-                    await stream.write_events(http_request.send, after)
-                whole = True
-        if not whole:
-            await send_body(http_request.send, b"", more=False)
+        try:
+            with place, scope, session.listening(self._announcements, stream.enqueue):
+                await reader()
+        finally:
+            stream.end()
+            stream.reader_gone()
+            self._sessions.stop_listening(id)
 
     # Sessions
 
@@ -341,9 +334,9 @@ def _deliver(session: Session, message: Message | Malformed) -> None:
 
 def _accept_batch(
     session: Session, messages: list[Message | Malformed]
-) -> tuple[list[tuple[Request, trio.CancelScope]], list[Failure]]:
+) -> tuple[list[tuple[Request, CallScope]], list[Failure]]:
     """Take the messages of a batch in order, and return the requests to answer and the refusals."""
-    requests: list[tuple[Request, trio.CancelScope]] = []
+    requests: list[tuple[Request, CallScope]] = []
     refusals: list[Failure] = []
     for message in messages:
         if isinstance(message, Request):
@@ -363,7 +356,7 @@ def _malformed(malformed: Malformed) -> Rejected:
     return Rejected(Refusal(400, malformed.why), malformed.code, malformed.id)
 
 
-async def _answer_one(session: Session, request: Request, scope: trio.CancelScope, reply: Reply, address: str) -> None:
+async def _answer_one(session: Session, request: Request, scope: CallScope, reply: Reply, address: str) -> None:
     """Answer one request of a batch."""
     answer = await session.answer(request, scope, reply.enqueue, address)
     if answer is not None:

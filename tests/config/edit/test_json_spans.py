@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.edit import CannotEdit, cut, get, has, insert, paste, values
+from config.edit import CannotEdit, append, cut, get, has, insert, paste, values
 from tests.config.edit.documents import json_texts
+from tests.kit.examples import examples
 
 FILE = Path("settings.json")
 OURS = {"command": "/x/colonnade", "args": ["serve", "--stdio"]}
@@ -17,7 +18,7 @@ OURS = {"command": "/x/colonnade", "args": ["serve", "--stdio"]}
 
 @pytest.mark.slow
 @given(json_texts())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
     before = values(FILE, text)
     insertion = insert(FILE, text, ("servers", "colonnade"), OURS)
@@ -31,7 +32,7 @@ def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
 
 @pytest.mark.slow
 @given(json_texts(), st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_server_that_is_cut_and_put_back_has_its_values(text: str, data: st.DataObject) -> None:
     before = values(FILE, text)
     if not before.get("servers"):
@@ -154,3 +155,37 @@ def test_null_is_replaced_by_a_map() -> None:
 def test_a_comment_of_several_lines_before_the_comma_stays_apart_from_the_one_above() -> None:
     text = '{"s": { // note\n  "a": {} /* x\n y */ ,\n"b": {}}}'
     assert values(FILE, cut(FILE, text, ("s", "a")).rest) == {"s": {"b": {}}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", '{\n  "servers": {\n    "c": {\n      "url": "u"\n    }\n  }\n}\n'),
+        ('{"servers":{}}', '{"servers":{"c": {"url": "u"}}}'),
+        ('{"servers":{"a":1}}', '{"servers":{"a":1, "c": {"url": "u"}}}'),
+        ('{"servers":{"a":1,}}', '{"servers":{"a":1, "c": {"url": "u"},}}'),
+        ('{"servers":{"a":1 /* x */}}', '{"servers":{"a":1, "c": {"url": "u"} /* x */}}'),
+        (
+            '{\n "servers": {\n  "a": 1, // a\n  "b": 2 // b\n  // end\n }\n}',
+            '{\n "servers": {\n  "a": 1, // a\n  "b": 2, // b\n  "c": {\n   "url": "u"\n  }\n  // end\n }\n}',
+        ),
+        (
+            '{\r\n\t"servers": {\r\n\t\t"a": 1,\r\n\t},\r\n}',
+            '{\r\n\t"servers": {\r\n\t\t"a": 1,\r\n\t\t"c": {\r\n\t\t\t"url": "u"\r\n\t\t},\r\n\t},\r\n}',
+        ),
+        ('{\n "servers": {"a": 1}\n}', '{\n "servers": {"a": 1, "c": {"url": "u"}}\n}'),
+    ],
+)
+def test_a_member_that_is_added_is_the_last_one(text: str, expected: str) -> None:
+    assert append(FILE, text, ("servers", "c"), {"url": "u"}, "") == expected
+
+
+@settings(max_examples=examples(200))
+@given(json_texts())
+def test_a_member_is_added_to_any_file(text: str) -> None:
+    """It is the last one, and all comments stay."""
+    before = values(FILE, text)
+    made = append(FILE, text, ("servers", "added"), {"url": "u"}, "")
+    assert list(values(FILE, made)["servers"]) == [*before.get("servers", {}), "added"]
+    assert made.count("//") == text.count("//")
+    assert made.count("/*") == text.count("/*")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.edit import CannotEdit, cut, has, insert, paste, values
+from config.edit import CannotEdit, append, cut, has, insert, paste, values
+from tests.kit.examples import examples
 
 FILE = Path("config.yaml")
 OURS = {"enabled": True, "type": "stdio", "cmd": "/x/colonnade", "args": ["serve", "--stdio"], "timeout": 300}
@@ -140,7 +142,7 @@ ENTRIES = [
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.permutations(ENTRIES), st.lists(st.sampled_from(["", "\n", "# note\n"]), min_size=5, max_size=5), st.booleans()
 )
@@ -149,6 +151,9 @@ def test_any_order_of_entries(entries: list[str], between: list[str], windows: b
     text = "extensions:\n" + "".join(f"   {line}" if line.strip() else line for line in block.splitlines(True))
     text = text.replace("\n", "\r\n") if windows else text
     assert cut(FILE, insert(FILE, text, ("extensions", "c"), OURS).text, ("extensions", "c")).rest == text
+    added = append(FILE, text, ("extensions", "z"), {"x": 1}, "z:\n  x: 1\n")
+    assert list(values(FILE, added)["extensions"])[-1] == "z"
+    assert cut(FILE, added, ("extensions", "z")).rest == text
     for name in ("a", "b", "c d", "e", "f"):
         rest, piece = cut(FILE, text, ("extensions", name))
         assert not has(values(FILE, rest), ("extensions", name))
@@ -164,3 +169,42 @@ def test_a_name_may_be_a_word_for_a_truth() -> None:
     assert cut(FILE, made, ("servers", "off")) == (text, piece)
     flow = paste(FILE, "servers: {}\n", ("servers", "off"), piece).text
     assert values(FILE, flow) == {"servers": {"off": {"command": "y"}}}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "servers:\n<>",
+        "# mine\nservers:\n<># of z\nz: 1\n",
+        "servers:\n  a: {b: 1} # x\n<>",
+        "servers:\n  a:\n    b: 1\n    # of a\n<>z: 1\n",
+        "servers:\n  a: {}\n\n  # b:\n  #   x\n<>\n# of z\nz: 1\n",
+        "servers:\n  a: {}\n\n  b: {}\n\n<>\nz: 1\n",
+        "servers:\n  a: {}\n\n  b: {}\n\n<>",
+        "servers:\n  a:\n    b: |\n      x\n<>",
+        "servers:\n  a:\n  - b\n<>z: 1\n",
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_an_entry_that_is_added_is_the_last_one(expected: str, newline: str) -> None:
+    """Behind the comments of the last one, before those of the next key; between blank lines with one of its own."""
+    text = re.sub("(?<=\n)\n<>", "", expected).replace("<>", "").replace("\n", newline)
+    made = append(FILE, text, ("servers", "c"), {"url": "u"}, "c:\n  url: u\n")
+    assert made == expected.replace("<>", "  c:\n    url: u\n").replace("\n", newline)
+    assert list(values(FILE, made)["servers"])[-1] == "c"
+    if values(FILE, text)["servers"]:
+        assert cut(FILE, made, ("servers", "c")).rest == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "servers:\n  c:\n    url: u\n"),
+        ("# mine\n", "# mine\nservers:\n  c:\n    url: u\n"),
+        ("servers: {}\n", 'servers: {"c": {"url": "u"}}\n'),
+        ("servers: {a: {b: 1}} # x\n", 'servers: {a: {b: 1}, "c": {"url": "u"}} # x\n'),
+        ("servers:\n  a: {b: 1} # x", "servers:\n  a: {b: 1} # x\n  c:\n    url: u"),
+    ],
+)
+def test_an_entry_is_added_to_other_forms(text: str, expected: str) -> None:
+    assert append(FILE, text, ("servers", "c"), {"url": "u"}, "c:\n  url: u\n") == expected

@@ -19,8 +19,7 @@ from config import Channel
 from host.admin.socket import open_admin_socket
 from host.wire.descent import PeerProcess, announce_host
 from host.wire.keeper import become_subreaper
-from host.wire.listener import serve_http
-from tests.kit.admin import FakeAdminApi, confirmation, held
+from tests.kit.admin import FakeAdminApi, arguments, confirmation, held
 
 KEEPER = """
 import subprocess, sys
@@ -55,7 +54,8 @@ def start_keeper(programs: list[str]) -> subprocess.Popen[bytes]:
 async def main(folder: Path, programs: list[str]) -> None:
     become_subreaper()
     keeper = start_keeper(programs) if programs else None
-    admin = PrintingAdminApi(confirmations=[confirmation(), confirmation("q2")], held=[held()])
+    edit = arguments(path="a.py", old_string="x = 1\ny", new_string="x = 2\ny", note="two\n| lines")
+    admin = PrintingAdminApi(confirmations=[confirmation(), confirmation("q2", **edit)], held=[held()])
 
     def crashed(problem: Exception) -> None:
         print("crashed", repr(problem), flush=True)
@@ -76,7 +76,7 @@ async def serve(
     keeper: subprocess.Popen[bytes] | None,
     crashed: Callable[[Exception], None],
 ) -> None:
-    async with open_admin_socket(admin, folder, hosts, crashed, serve_http) as path:
+    async with open_admin_socket(admin, folder, hosts, crashed) as path:
         print("ready", path, flush=True)
         if keeper is not None and keeper.stdin is not None:
             keeper.stdin.write(b"\n")

@@ -20,7 +20,7 @@ from host.admin.socket import SocketDoor
 from host.wire.asgi import BODY_TIMEOUT, PEER
 from host.wire.descent import this_process
 from tests.host.admin.test_web import open_page
-from tests.kit.admin import FakeAdminApi, confirmation, grant, held, server
+from tests.kit.admin import FakeAdminApi, caller_view, confirmation, grant, held, server, view
 from tests.kit.asgi import Connection, Response
 from tests.kit.openapi import conforms
 
@@ -29,7 +29,8 @@ DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprin
 
 
 def full() -> FakeAdminApi:
-    return FakeAdminApi(
+    admin = FakeAdminApi(
+        views=[view()],
         servers=[server()],
         confirmations=[confirmation()],
         held=[held(), held("b")],
@@ -37,6 +38,8 @@ def full() -> FakeAdminApi:
         activity=[{"t": 1.0, "kind": "ServerReady", "server": "github", "text": "ready", "level": "info"}],
         problems=["the audit cannot be written"],
     )
+    admin.caller_views["laptop"] = caller_view()
+    return admin
 
 
 class Door(Protocol):
@@ -91,6 +94,7 @@ REQUESTS: list[tuple[str, str, Any, int]] = [
     ("GET", "/api", None, 200),
     ("GET", f"{PREFIX}host", None, 200),
     ("GET", f"{PREFIX}status", None, 200),
+    ("GET", f"{PREFIX}clients", None, 200),
     ("GET", f"{PREFIX}state", None, 200),
     *(("GET", f"{PREFIX}state/{name}", None, 200) for name in SECTIONS),
     ("GET", f"{PREFIX}state/nothing", None, 404),
@@ -109,6 +113,10 @@ REQUESTS: list[tuple[str, str, Any, int]] = [
     ("POST", f"{PREFIX}grants/revoke", {"id": "g9"}, 409),
     ("POST", f"{PREFIX}explain", {"server": "github", "kind": "tool", "name": "x", "arguments": {"a": 1}}, 200),
     ("POST", f"{PREFIX}explain", {"server": "github"}, 400),
+    ("POST", f"{PREFIX}definitions/list", {"server": "time"}, 200),
+    ("POST", f"{PREFIX}callers/view", {"caller": "laptop"}, 200),
+    ("POST", f"{PREFIX}callers/view", {"caller": "laptop", "view": "review"}, 409),
+    ("POST", f"{PREFIX}callers/view", {"caller": 1}, 400),
     ("POST", f"{PREFIX}servers/log", {"server": "time", "after": 7}, 200),
     ("POST", f"{PREFIX}servers/control", {"server": "time", "action": "restart"}, 200),
     ("POST", f"{PREFIX}servers/control", {"server": "none", "action": "restart"}, 409),

@@ -26,8 +26,12 @@ class Clock:
         return self.now
 
 
+def spent(sessions: ConsoleSessions, code: str) -> OpenedSession | None:
+    return sessions.open() if sessions.spend(code) else None
+
+
 def opened(sessions: ConsoleSessions) -> OpenedSession:
-    got = sessions.open(sessions.new_code())
+    got = spent(sessions, sessions.new_code())
     assert got is not None
     return got
 
@@ -40,8 +44,8 @@ def test_a_code_opens_one_session_once() -> None:
     sessions = ConsoleSessions(Clock())
     code = sessions.new_code()
     assert len(code) == 43  # 256 bits
-    assert sessions.open(code) is not None
-    assert sessions.open(code) is None
+    assert spent(sessions, code) is not None
+    assert spent(sessions, code) is None
 
 
 def test_nothing_that_opens_anything_is_kept_as_it_is() -> None:
@@ -59,14 +63,14 @@ def test_a_code_grows_too_old(age: float, opens: bool) -> None:
     sessions = ConsoleSessions(clock)
     code = sessions.new_code()
     clock.now += age
-    assert (sessions.open(code) is not None) is opens
+    assert (spent(sessions, code) is not None) is opens
 
 
 def test_of_too_many_codes_the_oldest_is_void() -> None:
     sessions = ConsoleSessions(Clock())
     codes = [sessions.new_code() for _ in range(MAX_CODES + 1)]
-    assert sessions.open(codes[0]) is None
-    assert all(sessions.open(code) for code in codes[1:])
+    assert spent(sessions, codes[0]) is None
+    assert all(spent(sessions, code) for code in codes[1:])
 
 
 def test_after_too_many_wrong_codes_the_next_wrong_ones_are_told_so_and_nobody_is_kept_out() -> None:
@@ -74,12 +78,12 @@ def test_after_too_many_wrong_codes_the_next_wrong_ones_are_told_so_and_nobody_i
     sessions = ConsoleSessions(clock)
     code = sessions.new_code()
     for _ in range(MAX_FAILED_TRIES):
-        assert sessions.open("wrong") is None
+        assert spent(sessions, "wrong") is None
     with pytest.raises(TooManyTries):
-        sessions.open("wrong")
-    assert sessions.open(code) is not None
+        spent(sessions, "wrong")
+    assert spent(sessions, code) is not None
     clock.now += 61
-    assert sessions.open("wrong") is None
+    assert spent(sessions, "wrong") is None
 
 
 def test_cookie_and_secret_must_belong_together() -> None:

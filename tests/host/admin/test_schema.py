@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from config import Channel
-from host.admin.schema import MAX_GRANT_SECONDS, REQUESTS, AdminError, MalformedRequest, carry_out
-from host.slices import run_inline
+from host.admin.schema import MAX_GRANT_SECONDS, REQUESTS, STORED_REQUESTS, AdminError, MalformedRequest, read_request
 from tests.kit.admin import FakeAdminApi, change, confirmation, held
-from tests.test_layers import SOURCES, TREES, imports
+from tests.kit.awaited import awaited
+from tests.test_layers import SOURCES, imports, nodes
 
 DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprint": "sha256:get_issue"}
 
 
 def ask(admin: FakeAdminApi, path: str, **given: Any) -> Any:
-    return run_inline(carry_out(admin, path, json.dumps(given).encode(), Channel.CONSOLE))
+    return awaited(read_request(REQUESTS, path, json.dumps(given).encode()).carry_out(admin, Channel.CONSOLE))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,13 @@ async def test_what_is_no_request_reaches_nobody(path: str, given: dict[str, Any
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b'{"id": "q1"', b"\xff", b"[" * 100_000])
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedRequest):
-        carry_out(FakeAdminApi(), "grants/revoke", data, Channel.CONSOLE)
+        read_request(REQUESTS, "grants/revoke", data)
+
+
+@pytest.mark.parametrize("path", sorted(REQUESTS.keys() - STORED_REQUESTS.keys()))
+def test_where_no_host_runs_nothing_is_asked_of_one(path: str) -> None:
+    with pytest.raises(AdminError, match="no host of this configuration runs"):
+        read_request(STORED_REQUESTS, path, b"{}")
 
 
 def test_no_request_names_what_runs() -> None:
@@ -113,10 +119,12 @@ def test_no_request_names_what_runs() -> None:
     assert fields.keys() == {
         "confirmations/answer",
         "confirmations/deny-all",
+        "definitions/list",
         "definitions/decide",
         "definitions/decide-all",
         "grants/revoke",
         "explain",
+        "callers/view",
         "servers/log",
         "servers/control",
         "servers/login",
@@ -126,10 +134,11 @@ def test_no_request_names_what_runs() -> None:
     assert not set().union(*fields.values()) & forbidden
     for path, request in REQUESTS.items():
         with pytest.raises(MalformedRequest):
-            carry_out(FakeAdminApi(), path, json.dumps({"command": ["sh"]}).encode(), Channel.CONSOLE)
+            read_request(REQUESTS, path, json.dumps({"command": ["sh"]}).encode())
         assert request.__struct_config__.forbid_unknown_fields
 
 
+@pytest.mark.slow
 def test_nothing_of_the_admin_api_reaches_what_starts_programs() -> None:
     """The modules that answer requests import nothing, at any distance, that can start a program: they know the API by
     its protocol. Its implementation gets what it may do, and calls nothing that starts one."""
@@ -140,7 +149,7 @@ def test_nothing_of_the_admin_api_reaches_what_starts_programs() -> None:
     while coming:
         name = coming.pop()
         seen.add(name)
-        found = {target for _, target in imports(TREES[name], name)}
+        found = {target for _, target in imports(nodes(name), name)}
         coming += [target for target in found if target.startswith("host") and target in SOURCES and target not in seen]
     assert seen & starters == set()
     assert "host.wire.asgi" in seen

@@ -11,9 +11,11 @@ from typing import Any
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Eras, Isolation
+from config import Eras, Isolation, ViewSpec
+from config.views import ViewServer
 from host.admin.status import status, usage
 from host.protocol.versions import LATEST
+from host.source import SHARED, Endpoint
 from host.wire.link import LinkLost
 from tests.kit.world import ScriptedServer, open_world
 
@@ -35,7 +37,7 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
     async with open_world(*servers) as world:
         for id in ("good", "bad"):
             await world.upstreams.by_id[id].main.life.settled.wait()
-        told = json.loads(status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
+        told = json.loads(status(world.upstreams, world.runtime, SHARED, parked=0, tasks=0, memory=world.memory))
         assert told["colonnade"]
         good, slow_one, bad, off = told["servers"]
         assert (good["id"], good["state"], good["title"]) == ("good", "ready", "The Good")
@@ -47,6 +49,7 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
         assert "response to the handshake is invalid" in bad["detail"]
         assert off == {
             "id": "off",
+            "prefix": "off",
             "title": None,
             "transport": "stdio",
             "state": "disabled",
@@ -71,7 +74,7 @@ async def test_how_clients_with_a_session_are_served_is_said(autojump_clock: Moc
         await world.settled()
 
         def told() -> list[str | None]:
-            told = status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory)
+            told = status(world.upstreams, world.runtime, SHARED, parked=0, tasks=0, memory=world.memory)
             return [row.get("session") for row in json.loads(told)["servers"]]
 
         assert told() == [None, None]
@@ -83,7 +86,8 @@ async def test_how_clients_with_a_session_are_served_is_said(autojump_clock: Moc
         server.session_revision = None
         server.session.close()
         await wait_all_tasks_blocked()
-        why = "it accepts no session: it refused the handshake: Unsupported protocol version"
+        why = "it accepts no session: it refused the handshake (error -32022)"
+        why = f'{why}; the server says: "Unsupported protocol version"'
         assert told() == [f"handshake clients use the stateless connection, because {why}", None]
         world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
         await wait_all_tasks_blocked()
@@ -98,7 +102,7 @@ async def test_dedicated_instances_are_counted(autojump_clock: MockClock) -> Non
     async with open_world(own) as world:
 
         async def told() -> tuple[str, int]:
-            told = status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory)
+            told = status(world.upstreams, world.runtime, SHARED, parked=0, tasks=0, memory=world.memory)
             (server,) = json.loads(told)["servers"]
             return server["isolation"], server["instances"]
 
@@ -133,3 +137,18 @@ def test_what_the_process_uses_is_counted() -> None:
     left = usage()["memory"]
     assert left is not None
     assert left < after["memory"]
+
+
+async def test_at_an_endpoint_only_what_its_view_has_is_counted() -> None:
+    view = ViewSpec(servers={"a": ViewServer(tools=("x", "y*"))})
+    servers = ScriptedServer("a", tools=["x", "y1", "y2", "z"], resources=["m:1"]), ScriptedServer("b", tools=["x"])
+    async with open_world(*servers, views={"some": view}) as world:
+        await world.settled()
+
+        def counted(endpoint: Endpoint) -> dict[str, tuple[int, int]]:
+            told = json.loads(status(world.upstreams, world.runtime, endpoint, parked=0, tasks=0, memory=world.memory))
+            return {row["id"]: (row["entries"]["tools"], row["entries"]["resources"]) for row in told["servers"]}
+
+        assert counted(SHARED) == {"a": (4, 1), "b": (1, 0)}
+        assert counted(Endpoint(view="some")) == counted(Endpoint("a", "some")) == {"a": (3, 0)}
+        assert counted(Endpoint("b", "some")) == counted(Endpoint(view="gone")) == {}

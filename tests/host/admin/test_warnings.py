@@ -22,6 +22,16 @@ def test_a_program_that_is_not_trusted_and_not_confined(tmp_path: Path) -> None:
     assert "unconfined" in found["a"][0]
 
 
+def test_a_login_that_is_worth_less(tmp_path: Path) -> None:
+    file = tmp_path / "colonnade.yaml"
+    file.write_text("servers: {a: {url: 'https://h/', oauth: {resource: none, pkce: assume}}, b: {url: 'https://h/'}}")
+    servers = load(str(file)).servers
+    first, second = warnings_of(servers["a"])
+    assert "oauth.resource: none" in first
+    assert "oauth.pkce: assume" in second
+    assert warnings_of(servers["b"]) == []
+
+
 def test_a_program_that_may_run_twice(tmp_path: Path) -> None:
     """A server at a URL runs once, in whatever eras it is used."""
     url = "http://127.0.0.1:9/mcp"
@@ -37,3 +47,29 @@ def test_a_program_that_may_run_twice(tmp_path: Path) -> None:
     assert {id: len(warnings) for id, warnings in found.items()} == {"a": 2, "b": 0, "c": 0, "d": 1}
     assert "run twice" in found["a"][0]
     assert "only while it works on one call" in found["a"][1]
+
+
+def test_what_is_known_of_a_published_server(tmp_path: Path) -> None:
+    """By its command, its name or its failure; never where the file has the line, and without anything secret."""
+    memory = ["npx", "-y", "@modelcontextprotocol/server-memory", "--key", "s3cret"]
+    servers = {
+        "a": {"command": memory},
+        "b": {"command": memory, "limits": {"concurrent": 2}},
+        "c": {"command": memory, "limits": {"calls": "60/min"}},
+        "d": {"command": ["node", "memory.js"]},
+        "e": {"url": "http://127.0.0.1:8931/mcp?key=s3cret"},
+    }
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(json.dumps({"servers": servers}))
+    specs = load(str(file)).servers
+    info = [("name", "memory-server"), ("version", "0.6.3")]
+    said = {
+        id: "".join(warnings_of(spec, info, "Access is only allowed at localhost:8931")) for id, spec in specs.items()
+    }
+    assert "write limits: {concurrent: 1} (" in said["a"]
+    assert said["b"] == ""
+    assert "write limits: {…, concurrent: 1} (" in said["c"]
+    assert "write limits: {concurrent: 1} (" in said["d"]
+    assert "write url: http://localhost:8931/… (" in said["e"]
+    assert "s3cret" not in "".join(said.values())
+    assert warnings_of(specs["d"]) == warnings_of(specs["e"]) == []

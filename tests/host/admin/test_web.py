@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Hashable, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ import trio
 import trio.testing
 
 import host.admin
-from host.admin.api import MAX_REQUEST
 from host.admin.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
 from host.admin.schema import REQUESTS
-from host.admin.web import MAX_STREAMS, allowed_hosts, console_app, console_url
+from host.admin.web import MAX_STREAMS, RefuseSender, allowed_hosts, console_app, console_url
 from host.attempts import Attempt, Reason
-from host.wire.asgi import BODY_TIMEOUT, CLAIM, HEARTBEAT_INTERVAL, ASGIApp
+from host.wire.asgi import CLAIM, HEARTBEAT_INTERVAL, ASGIApp
+from host.wire.descent import PeerProcess
 from tests.kit.admin import FakeAdminApi, confirmation, held
 from tests.kit.asgi import Connection, HeaderValue, Response
 
@@ -81,11 +81,17 @@ class Page:
         return own | ({"x-colonnade-console": self.secret} if self.secret else {})
 
 
+async def admit(*addresses: object) -> None:
+    """Let everybody in."""
+
+
 @asynccontextmanager
-async def open_page(admin: FakeAdminApi | None = None) -> AsyncIterator[Page]:
+async def open_page(admin: FakeAdminApi | None = None, refuse: RefuseSender = admit) -> AsyncIterator[Page]:
     sessions, stop = ConsoleSessions(trio.current_time), trio.Event()
     attempts: list[Attempt] = []
-    app = console_app(admin or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop, fail, attempts.append)
+    app = console_app(
+        admin or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop, fail, attempts.append, refuse
+    )
     async with trio.open_nursery() as nursery:
         page = Page(app, nursery, sessions, stop)
         page.attempts = attempts
@@ -177,6 +183,27 @@ async def test_a_link_opens_once() -> None:
         assert again.status == 403
         assert "set-cookie" not in again.headers
         assert "colonnade console" in json.loads(again.body)["error"]
+
+
+async def test_a_process_that_may_not_decide_opens_nothing_and_has_used_up_its_link() -> None:
+    admin, server = FakeAdminApi(), PeerProcess(7, 1000)
+    answers: Iterator[tuple[PeerProcess, str] | None] = iter([None, (server, "no server"), None])
+    asked: list[object] = []
+
+    async def refuse(*addresses: object) -> tuple[PeerProcess, str] | None:
+        asked.append(addresses)
+        return next(answers)
+
+    async with open_page(admin, refuse) as page:
+        link = {"code": page.sessions.new_code()}
+        refused = await page.another().post("/console/open", link)
+        assert refused.status == 403
+        assert json.loads(refused.body) == {"error": "no server", "over": True}
+        assert "set-cookie" not in refused.headers
+        assert admin.refusals == [(server, "no server", 0)]
+        assert (await page.another().post("/console/open", link)).status == 403
+        assert asked == [(("127.0.0.1", 50_000), None)] * 2  # a code that opens nothing starts no search
+        await page.another().open()
 
 
 async def test_an_old_link_opens_nothing(autojump_clock: trio.testing.MockClock) -> None:
@@ -327,73 +354,7 @@ async def test_a_request_counts_once() -> None:
         assert (await page.post(f"{API}confirmations/answer", ONCE, {"x-colonnade-sequence": "11"})).status == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (ONCE, 200),
-        ({"id": "gone", "answer": "once"}, 409),
-        ({**ONCE, "command": ["sh"]}, 400),
-        ({"id": "q1"}, 400),
-        (b"not JSON", 400),
-        (b"", 400),
-        ({**ONCE, "arguments": {"a": "x" * MAX_REQUEST}}, 413),
-    ],
-)
-async def test_what_becomes_of_an_answer(body: object, status: int) -> None:
-    async with open_page(FakeAdminApi(confirmations=[confirmation()])) as page:
-        answer = await page.post(f"{API}confirmations/answer", body)
-        assert answer.status == status
-        said = json.loads(answer.body)
-        assert isinstance(said["done" if status == 200 else "error"], str)
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: trio.testing.MockClock) -> None:
-    admin = FakeAdminApi(confirmations=[confirmation()])
-    async with open_page(admin) as page:
-        page.connection.writes = trio.Event()
-        start = trio.current_time()
-        assert (await page.post(f"{API}confirmations/answer", ONCE)).status == 408
-        assert trio.current_time() - start == BODY_TIMEOUT
-        assert admin.requests == []
-
-
-async def test_every_request_of_the_page() -> None:
-    admin = FakeAdminApi(confirmations=[confirmation()], held=[held(), held("b")])
-    async with open_page(admin) as page:
-        state = json.loads((await page.get(f"{API}state")).body)
-        assert [each["id"] for each in state["confirmations"]] == ["q1"]
-        await page.post(f"{API}confirmations/answer", {"id": "q1", "answer": "always"})
-        await page.post(f"{API}definitions/decide", {**_definition("get_issue"), "decision": "approve"})
-        await page.post(
-            f"{API}definitions/decide-all", {"server": "github", "fingerprints": ["sha256:b"], "decision": "approve"}
-        )
-        await page.post(f"{API}grants/revoke", {"id": "g-q1"})
-        said = await page.post(f"{API}explain", {"server": "github", "kind": "tool", "name": "x"})
-        assert json.loads(said.body)["verdict"] == "ask"
-        assert [each[0] for each in admin.requests] == ["answer", "decide", "decide_all", "revoke", "explain"]
-        assert all(each[-1] == "console" for each in admin.requests[:-1])
-
-
-def _definition(name: str) -> dict[str, str]:
-    return {"server": "github", "kind": "tool", "name": name, "fingerprint": f"sha256:{name}"}
-
-
 # The stream
-
-
-async def test_the_stream_tells_what_changes_while_somebody_is_there() -> None:
-    admin = FakeAdminApi()
-    async with open_page(admin) as page:
-        assert admin.present == []
-        stream = page.follow()
-        await _grows(stream, 1)
-        assert admin.present == ["console"]
-        assert lines(stream)[0]["config"] == "/home/me/colonnade.yaml"
-        admin.add("confirmations", confirmation())
-        await _grows(stream, 2)
-        assert lines(stream)[1].keys() == {"confirmations"}
-        page.connection.leaves.set()
-        await _until(lambda: admin.present == [])
 
 
 async def test_the_stream_gives_signs_of_life(autojump_clock: trio.testing.MockClock) -> None:

@@ -94,6 +94,7 @@ def test_records_in_general(tmp_path_factory: pytest.TempPathFactory, many: list
         "half \ud800 and \udfff",
         "\\",
         "\x00",
+        "100 %d %b %%",
     ],
 )
 def test_a_name_begins_no_line_and_moves_no_cursor(folder: Path, name: str) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from host.audit.records import files
 from host.audit.seal import (
@@ -21,26 +17,16 @@ from host.audit.seal import (
     SealExists,
     begin_chain,
     chain_of,
+    first_state,
     locked,
     new_key,
     next_key,
     read_key,
     read_state,
-    with_index,
-    write_state,
 )
 from host.audit.writer import open_audit
 from host.errors import AuditUnavailable
 from tests.host.audit.kit import decoded, written
-
-
-@pytest.fixture
-def key(folder: Path) -> bytes:
-    """The verification key of a chain that was begun."""
-    folder.mkdir(mode=0o700)
-    key = new_key()
-    begin_chain(folder, key, again=False)
-    return key
 
 
 def test_each_file_takes_the_next_key_and_leaves_none_behind(folder: Path, key: bytes) -> None:
@@ -109,7 +95,6 @@ def test_a_process_that_takes_a_key_is_waited_for_at_a_start_and_not_later(
 
 BESIDE = """
 import sys
-from itertools import pairwise
 from pathlib import Path
 from host.audit.writer import open_audit
 for _ in range(20):
@@ -118,6 +103,7 @@ for _ in range(20):
 """
 
 
+@pytest.mark.slow
 def test_processes_beside_each_other_take_different_keys(folder: Path, key: bytes) -> None:
     running = [subprocess.Popen([sys.executable, "-c", BESIDE, folder]) for _ in range(3)]
     assert [process.wait(50) for process in running] == [0, 0, 0]
@@ -150,19 +136,9 @@ def test_a_key_is_read_as_it_was_printed() -> None:
     assert read_key(f"  {key.hex()}\n") == key
 
 
-@given(st.lists(st.integers(0, 30), max_size=30))
-def test_ranges_hold_exactly_the_indexes_that_were_put_in(indexes: list[int]) -> None:
-    ranges: tuple[tuple[int, int], ...] = ()
-    for index in indexes:
-        ranges = with_index(ranges, index)
-    assert {each for first, last in ranges for each in range(first, last + 1)} == set(indexes)
-    assert all(later[0] > former[1] + 1 for former, later in pairwise(ranges))
-
-
-def test_the_state_is_replaced_as_a_whole(folder: Path, key: bytes) -> None:
-    state = read_state(folder)
-    assert state is not None
-    (folder / "seal.new").write_text("left by a process that was killed")
-    write_state(folder, state.advanced("", ()))
-    assert json.loads((folder / "seal").read_bytes())["index"] == 1
-    assert os.listdir(folder).count("seal.new") == 0
+def test_a_state_of_a_former_version_is_read(folder: Path, key: bytes) -> None:
+    """It has members that nothing needs any more."""
+    state = json.loads((folder / "seal").read_bytes())
+    (folder / "seal").write_text(json.dumps({**state, "deleted": [[0, 2]], "newest": "a.jsonl", "open": ["a.jsonl"]}))
+    assert read_state(folder) == first_state(key)
+    assert decoded(written(folder))[0]["index"] == 0

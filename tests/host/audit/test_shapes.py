@@ -6,8 +6,10 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from host.audit.shapes import shape_of, shape_of_long
+from host.policy.conditions import decode_arguments
 
 
 def test_shapes_say_what_it_looks_like() -> None:
@@ -37,6 +39,13 @@ def test_shapes_say_what_it_looks_like() -> None:
         "bool",
         "unreadable",
     ]
+
+
+def test_decoded_numbers_are_numbers_however_written() -> None:
+    numbers = ("1", "-0", "1.5", "1.0", "-0.0", "1e5", "1e400", "1" * 30)
+    text = "{" + ",".join(f'"{at}":{each}' for at, each in enumerate(numbers)) + "}"
+    assert shape_of(decode_arguments(Raw(text.encode()))) == {str(at): "num" for at in range(len(numbers))}
+    assert shape_of(decode_arguments(Raw(b"1.5"))) == "num"
 
 
 def test_long_arguments_have_a_shape_that_costs_little() -> None:

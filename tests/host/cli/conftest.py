@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+import pty
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import pytest
+import trio
 
-from config import load
+from config import Config, load
 from host.audit.writer import open_audit
 from host.cli.command_line import run
 from host.journal import Journal
@@ -21,9 +26,87 @@ from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.storage.directory import State, open_state
 from host.storage.sqlite import open_store
+from host.trial import Trial
 from tests.kit.gates import observe
+from tests.real.person import Person
 
 TOOLS = {name: json.dumps({"name": name, "description": f"{name}\u202e"}).encode() for name in ("create", "get")}
+
+
+@dataclass
+class Trials:
+    """The trials of servers. Those without an outcome are known, and so are not tried."""
+
+    outcomes: dict[str, Trial] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+
+    def expect(self, *outcomes: Trial) -> None:
+        self.outcomes |= {outcome.server: outcome for outcome in outcomes}
+
+    async def try_servers(
+        self,
+        config: Config,
+        state: State,
+        journal: Journal,
+        servers: Iterable[str],
+        may_try: Callable[[list[str]], bool],
+        tell: Callable[[Trial], object],
+        folder: str,
+    ) -> None:
+        await trio.lowlevel.checkpoint()
+        assert folder == os.getcwd()
+        unknown = [id for id in servers if id in self.outcomes]
+        if unknown and may_try(unknown):
+            self.tried += unknown
+            for id in unknown:
+                tell(self.outcomes[id])
+
+
+@pytest.fixture(autouse=True)
+def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
+    """No command in this process starts a server."""
+    trials = Trials()
+    monkeypatch.setattr("host.trial.try_servers", trials.try_servers)
+    return trials
+
+
+@dataclass
+class Terminal:
+    """The terminal from which this process reads, and to which it writes once somebody sits there."""
+
+    ours: int
+    stdout: TextIO
+    monkeypatch: pytest.MonkeyPatch
+    readers: list[threading.Thread] = field(default_factory=list)
+
+    def type(self, text: str) -> None:
+        """Type it, and wait until the terminal has it, which it shows by its echo."""
+        os.write(self.ours, text.encode())
+        echo = text.replace("\n", "\r\n")
+        said = ""
+        while echo not in said:
+            said += os.read(self.ours, 4096).decode()
+
+    def seat(self, answers: Mapping[str, str]) -> Person:
+        """Somebody who reads from now on and answers questions, by the patterns of what was printed last."""
+        self.monkeypatch.setattr("sys.stdout", self.stdout)
+        person = Person(self.ours, answers)
+        self.readers.append(threading.Thread(target=person.sit, daemon=True))
+        self.readers[-1].start()
+        return person
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    """A real one."""
+    ours, theirs = pty.openpty()
+    with open(theirs) as stdin, open(os.dup(theirs), "w") as stdout:
+        monkeypatch.setattr("sys.stdin", stdin)
+        terminal = Terminal(ours, stdout, monkeypatch)
+        yield terminal
+    for reader in terminal.readers:  # they would read on from whatever has the number of this descriptor next
+        reader.join()
+    os.close(ours)
 
 
 @dataclass(frozen=True)
@@ -50,7 +133,7 @@ class Stopped:
 
             pins = Pins(store, {id: spec.trust for id, spec in config.servers.items()})
             queue = ConfirmationQueue(Grants(store), config.ask, tell)
-            return work(Gate(config.servers, pins, queue, DecisionLog(audit, Journal())))
+            return work(Gate(config.servers, config.callers, pins, queue, DecisionLog(audit, Journal())))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,7 @@ def test_the_end_of_a_host_ends_what_follows_it(folder: Path) -> None:
     assert list(news) == []
 
 
+@pytest.mark.slow
 def test_what_a_dead_host_left_is_removed(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(folder / "12-0011aabb.sock"))
@@ -94,6 +96,13 @@ def test_what_a_dead_host_left_is_removed(folder: Path) -> None:
     with running_host(folder) as host:
         assert [each.path for each in find_hosts(folder.parent)] == [host.path]
         assert {each.name for each in folder.iterdir()} == {"other", host.path.name}
+
+
+@pytest.mark.parametrize(
+    ("facts", "background"), [({}, True), ({"stdio": True}, False), ({"endpoint": "http://127.0.0.1:9/mcp"}, False)]
+)
+def test_a_host_without_an_endpoint_runs_in_the_background(facts: dict[str, Any], background: bool) -> None:
+    assert RunningHost(Path("x.sock"), 12, **facts).is_in_background == background
 
 
 def http_answer(status: int, data: bytes) -> bytes:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from config import Verdict
 from host.attempts import Attempt, Reason
 from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.client_process import ClientProcess
 from host.policy.decision_log import AuditRecord
 from host.policy.gate import Gate
 from host.subject import Item, Subject
@@ -71,9 +73,11 @@ def test_a_terminal_gets_a_table(
     """A row for each record, in which nothing that a server or a client wrote can steer the terminal."""
     subject = Subject(Item("gh", "tool", "create\u202e"), None, None, "", "", "tools.ask: create")
     record = AuditRecord(subject, "tools/call", "desk\x1b[31m", Raw(b"{}"), Verdict.ASK)
+    with_program = replace(record, process=ClientProcess("claude\x1b", 7), through="call_tool")
 
     def decide(gate: Gate) -> None:
         gate.decision_log.record_outcome(record, gate.decision_log.record_decision(record), "answered", 0.0125, 99)
+        gate.decision_log.record_denied(with_program)
 
     stopped.inside(decide)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -84,11 +88,18 @@ def test_a_terminal_gets_a_table(
     assert "\x1b" not in str(rows)
     told = [row[20:].split(maxsplit=1) for row in rows]
     by_kind = {kind: " ".join(rest.split()) for kind, rest in (each for each in told if len(each) == 2)}
-    assert by_kind["decision"] == "gh tool create⟨U+202E⟩ ask (tools.ask: create) for desk⟨U+001B⟩[31m"
+    decision = "gh tool create⟨U+202E⟩ ask (tools.ask: create) for desk⟨U+001B⟩[31m"
+    assert [" ".join(row.split()[3:]) for row in rows if " decision " in row] == [
+        decision,
+        f"{decision}, claude⟨U+001B⟩ (7), through call_tool",
+    ]
     assert by_kind["outcome"] == "gh answered, 12.5 ms, 99 bytes"
     assert by_kind["held"] == "gh tool get standing new"
     assert stopped.audit("--json", "--kind", "outcome") == DONE
     assert json.loads(capsys.readouterr().out)["bytes"] == 99
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    assert stopped.audit("--table") == DONE
+    assert capsys.readouterr().out.splitlines() == [head, *rows]
 
 
 def test_the_audit_is_sealed_once_and_verified_with_its_key(
@@ -109,7 +120,7 @@ def test_the_audit_is_sealed_once_and_verified_with_its_key(
     assert ", sealed\n" in capsys.readouterr().out
     Path(file).write_text("0" * 64)
     assert stopped.audit("verify", "--key-file", file) == FAILED
-    assert "has another key" in capsys.readouterr().out
+    assert "not sealed with this key" in capsys.readouterr().out
     for arguments in (["--key-file", str(tmp_path / "nowhere")], ["--head", "no head"]):
         assert stopped.audit("verify", *arguments) == WRONG
     said = capsys.readouterr().err
@@ -119,8 +130,15 @@ def test_the_audit_is_sealed_once_and_verified_with_its_key(
     Path(file).write_text(key)
     assert stopped.audit("init", "--again") == DONE
     assert stopped.audit("verify", "--key-file", file) == DONE, "the former key goes on to verify"
-    path.unlink()
+    whole = path.read_text()
+    path.write_text(whole.replace('"by":"terminal"', '"by":"consoler"', 1))
     assert stopped.audit("verify", "--key-file", file) == FAILED
+    path.write_text(whole)
+    capsys.readouterr()
+    assert stopped.audit("verify", "--key-file", file) == DONE
+    (head,) = [line[6:] for line in capsys.readouterr().out.splitlines() if line.startswith("head: ")]
+    (state.audit / head.partition(":")[0]).unlink()
+    assert stopped.audit("verify", "--key-file", file, "--head", head) == FAILED
 
 
 def test_the_key_may_be_in_the_environment(
@@ -144,6 +162,7 @@ def test_no_process_below_a_host_begins_another_chain(
     assert not (stopped.state.audit / "seal").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_seen_enough_is_no_error(stopped: Stopped) -> None:
     """`colonnade audit | head -1` ends without a word: it is not the audit that cannot be used."""
     ours, theirs = os.pipe()

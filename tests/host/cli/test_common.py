@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -15,13 +16,17 @@ from host.cli.common import (
     UrlType,
     config_option,
     find_config,
+    is_confirmed,
     json_object,
     load_config,
     open_state,
     pass_selection,
     state_option,
+    typed_path,
 )
 from host.cli.exit_codes import WRONG, CommandFailed
+
+from .conftest import Terminal
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,20 @@ def test_arguments_that_are_no_object(text: str) -> None:
     with pytest.raises(CommandFailed, match=r"^the arguments ") as caught:
         json_object(text)
     assert caught.value.exit_code == WRONG
+
+
+def test_what_words_should_be_as_one_object_is_said() -> None:
+    """As a shell takes it."""
+    for words, meant in (
+        (["timezone=Europe/Vienna"], """'{"timezone": "Europe/Vienna"}'"""),
+        (["n=3", "deep=true", "note=it's = 1"], """'{"n": 3, "deep": true, "note": "it'"'"'s = 1"}'"""),
+        (["{}", "{}"], """such as '{"text": "hi"}'"""),
+        (["{a: 1}"], """such as '{"text": "hi"}'"""),
+    ):
+        with pytest.raises(CommandFailed) as caught:
+            json_object(*words)
+        assert meant in str(caught.value)
+    assert json_object() == {}
 
 
 def test_a_state_directory_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,3 +147,31 @@ def test_a_host_that_passes_few_variables_is_thought_of(
             load_config(str(file), may_ask=may_ask)
         said = f"passes on few variables, perhaps not {names}: use ${{file:PATH}} or ${{keyring:NAME}}"
         assert (said in capsys.readouterr().err) is (bool(names) and not may_ask)
+
+
+def test_a_path_can_be_typed_as_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert typed_path(tmp_path / ".config" / "c.yaml") == "~/.config/c.yaml"
+    assert typed_path(tmp_path / "my c.yaml") == f"'{tmp_path}/my c.yaml'"
+    assert typed_path(Path("/srv/c.yaml")) == "/srv/c.yaml"
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [("y\ny", "n", False), ("y", "", False), ("n\nn", "y", True)])
+def test_an_answer_is_what_is_typed_after_the_question(
+    before: str, after: str, expected: bool, terminal: Terminal
+) -> None:
+    """Neither whole lines nor a begun one that were typed before answer it."""
+    terminal.type(before)
+    person = terminal.seat({r"Write this\? \[y/N\] ": after})
+    assert is_confirmed("Write this?") is expected
+    assert person.typed == [after]
+
+
+def test_a_pipe_may_hold_the_answer_already(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, b"y\n")
+    os.close(theirs)
+    with open(ours) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert is_confirmed("Write this?")
+        assert not is_confirmed("Write this?"), "the end of the input is no"

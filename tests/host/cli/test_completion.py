@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from host.cli.command_line import colonnade
-from host.cli.completion import COMPLETE_VARIABLE, SHELLS, Bash
+from host.cli.common import COMPLETE_VARIABLE
+from host.cli.completion import SHELLS, Bash
 from tests.real.running import BIN, COLONNADE, ROOT, beside, serving, write_config
 
 WORDS = {
@@ -50,10 +51,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [pytest.param(*each, marks=() if number < 2 else pytest.mark.slow) for number, each in enumerate(WORDS.items())],
-)
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("typed", "offered"), WORDS.items())
 def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
     assert shell(tmp_path, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
 

@@ -26,6 +26,14 @@ def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pyt
     assert "unconfined" in err
 
 
+def test_the_folder_of_a_client_is_not_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "colonnade.yaml"
+    servers = {"a": {"command": ["cat"], "cwd": "${client:folder}"}, "b": {"command": ["cat"], "cwd": "nowhere"}}
+    file.write_text(json.dumps({"servers": servers}))
+    assert run(["check", str(file)]) == DONE
+    assert [line.split(":")[:2] for line in capsys.readouterr().err.splitlines()] == [["b", " notice"]]
+
+
 def test_a_server_of_a_hosts_file_that_cannot_be_used_is_named_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,6 +48,26 @@ def test_a_server_of_a_hosts_file_that_cannot_be_used_is_named_with_the_reason(
     assert good.startswith("good: ")
     assert last == f"{file}: 2 servers; 1 cannot be used"
     assert "bad: notice" not in err
+
+
+def test_views_are_said_with_whose_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(
+        "listen: {auth: {tokens: {ci: '${env:CI_TOKEN:-0123456789abcdef}'}}}\n"
+        "callers: {ci: {token: ci}}\n"
+        "views:\n"
+        "  some: {callers: ci, servers: {a: all, b: {tools: x, prompts: []}, c: {prompts: []}}}\n"
+        "  all: {}\n"
+        "  none: {servers: {}}\n"
+        "default_view: none\n"
+        "servers: {a: {command: cat}, b: {command: cat}, c: {command: cat}}\n"
+    )
+    assert run(["check", str(file)]) == DONE
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("@")] == [
+        "@some: a, b (tools), c (nothing); for ci",
+        "@all: everything; for whoever asks for it",
+        "@none: nothing; for all that no view names",
+    ]
 
 
 def test_every_problem_of_a_file_is_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

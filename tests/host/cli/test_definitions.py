@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from host.cli.definitions import short_id
-from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.cli.exit_codes import DONE, FAILED, VERDICT_ASK, WRONG
 from host.jsonrpc.withheld import WITHHELD
 from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
@@ -105,6 +106,25 @@ def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
     assert capsys.readouterr().out == "Nothing is held back.\n"
 
 
+def test_tools_whose_claims_do_not_count_yet_are_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is held, and yet a person's approval changes what runs. What the rules deny in any case needs none."""
+    consent = '{"tools": {"allow": [{"name": "*", "claims": "read-only"}], "deny": ["drop"], "default": "ask"}}'
+    stopped.file.write_text(f'{{"servers": {{"he": {{"url": "http://127.0.0.1:9/mcp", "consent": {consent}}}}}}}')
+    offered = {name: b'{"name":"%b","annotations":{"readOnlyHint":true}}' % name.encode() for name in ("get", "drop")}
+    stopped.inside(lambda gate: observe(gate, "he", Kind.TOOL, offered))
+    assert stopped.run("definitions") == DONE
+    named = "he: 1 tool, whose claims do not count before you approve it: colonnade definitions approve he"
+    assert capsys.readouterr().out.splitlines() == ["Nothing is held back.", named]
+    assert stopped.run("explain", "he__get") == VERDICT_ASK
+    assert "  definition:  approved when first seen, not by a person\n" in capsys.readouterr().out
+    assert stopped.run("definitions", "approve", "he", "--yes") == DONE
+    assert "  tool get  (only reads, open world)" in capsys.readouterr().out
+    assert stopped.run("definitions") == DONE
+    assert capsys.readouterr().out == "Nothing is held back.\n"
+    assert stopped.run("explain", "he__get") == DONE
+    assert "  definition:  approved by a person (" in capsys.readouterr().out
+
+
 def test_a_definition_that_repeats_a_secret_is_not_approved_with_the_others(
     stopped: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +137,22 @@ def test_a_definition_that_repeats_a_secret_is_not_approved_with_the_others(
     assert status(stopped, "get") is PinStatus.APPROVED
     assert status(stopped, "create") is PinStatus.NEW
     assert stopped.run("definitions", "reject", "--server", "gh", "--yes") == DONE
+
+
+def test_a_whole_list_is_approved_also_where_nothing_is_held(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shown with what the tools claim, which counts once a person approved them."""
+    reading = b'{"name":"get","description":"Gets it.\\nMore.","annotations":{"readOnlyHint":true}}'
+    stopped.file.write_text('{"servers": {"he": {"url": "http://127.0.0.1:9/mcp"}}}')
+    stopped.inside(lambda gate: observe(gate, "he", Kind.TOOL, {"get": reading}))
+    assert stopped.run("definitions", "approve", "he", "--yes") == DONE
+    said = capsys.readouterr().out
+    assert "  tool get  (only reads, open world)\n      Gets it.\n" in said
+    assert "1 definition of he: approved." in said
+    assert stopped.run("definitions", "approve", "he", "--yes") == DONE
+    assert capsys.readouterr().out == "No definition of he waits for your approval.\n"
+    assert stopped.run("definitions", "approve", "he", "0123456789", "--yes") == WRONG
 
 
 def test_what_is_decided_has_to_be_said(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,3 +169,16 @@ def test_equal_definitions_of_two_servers_have_two_ids_that_nobody_else_could_te
     ids = {short_id(stopped.state, {**held, "server": server}) for server in ("gh", "evil")}
     elsewhere = open_state(tmp_path / "elsewhere")
     assert len(ids | {short_id(elsewhere, held)}) == 3
+
+
+def test_another_order_alone_is_said_with_its_remedy(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("a, b", "b, a"):
+        offered = {"create": json.dumps({"name": "create", "description": words}).encode()}
+        stopped.inside(lambda gate, offered=offered: observe(gate, "gh", Kind.TOOL, offered))  # type: ignore[misc]
+        if words == "a, b":
+            assert stopped.run("definitions", "approve", "--server", "gh", "--yes") == DONE
+    capsys.readouterr()
+    assert stopped.run("definitions") == DONE
+    said = capsys.readouterr().out
+    assert "gh: tool create  (changed)\n      only the order of words or of listed texts differs" in said
+    assert "its operator can set PYTHONHASHSEED=0" in said

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from host.cli.exit_codes import FAILED, VERDICT_ASK, VERDICT_DENY, WRONG, CommandFailed
+from host.cli.exit_codes import DONE, FAILED, VERDICT_ASK, VERDICT_DENY, WRONG, CommandFailed
 from host.cli.explain import entry_named, short_fingerprint
 from host.protocol.methods import Kind
 from tests.kit.admin import entry
@@ -43,6 +43,63 @@ def test_a_call_is_explained(stopped: Stopped, capsys: pytest.CaptureFixture[str
         assert remedy in capsys.readouterr().err
 
 
+def test_a_caller_is_explained_by_its_name(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads(stopped.file.read_text())
+    config["listen"] = {"auth": {"tokens": {"ci": "x" * 40}}}
+    config["callers"] = {"ci": {"token": "ci"}}
+    config["servers"]["gh"] |= {"trust": "standard", "consent": {"tools": {"deny": [{"name": "get", "callers": "ci"}]}}}
+    stopped.file.write_text(json.dumps(config))
+    stopped.run("definitions", "approve", "--server", "gh", "--yes")
+    capsys.readouterr()
+    of_get = ("explain", "--server", "gh", "--tool", "get")
+    assert stopped.run(*of_get) == DONE
+    assert "a caller without a name is not one of them" in capsys.readouterr().out
+    assert stopped.run(*of_get, "--caller", "ci") == VERDICT_DENY
+    assert "does not exist for the caller ci" in capsys.readouterr().out
+    assert stopped.run("explain", "--server", "gh", "--caller", "ci") == DONE
+    said = capsys.readouterr().out
+    assert "called by ci without arguments" in said
+    assert "deny   tool get" in said
+    for named in (of_get, ("explain", "--server", "gh")):
+        assert stopped.run(*named, "--caller", "cj") == FAILED
+        assert "there is no caller 'cj' under callers in the configuration; it has ci" in capsys.readouterr().err
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("tool", "asked", "code", "said"),
+    [
+        ("create", [], VERDICT_DENY, "is not in the view few"),
+        ("get", ["--view", "few"], DONE, "The tool get of gh is allowed"),
+        ("create", ["--view", "more"], DONE, "The tool create of gh is allowed"),  # no boundary for the owner
+        (
+            "get",
+            ["--view", "fow"],
+            FAILED,
+            "there is no view 'fow' under views in the configuration; did you mean few?",
+        ),
+        ("create", ["--caller", "ci"], VERDICT_DENY, "is not in the view few"),
+        ("get", ["--caller", "ci", "--view", "more"], FAILED, "ci does not reach the view more; it reaches few"),
+        ("create", ["--caller", "laptop", "--view", "more"], DONE, "The tool create of gh is allowed"),
+    ],
+)
+def test_a_view_is_explained_by_its_name(
+    tool: str, asked: Sequence[str], code: int, said: str, stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads(stopped.file.read_text())
+    config["listen"] = {"auth": {"tokens": {"ci": "x" * 40, "laptop": "y" * 40}}}
+    config["callers"] = {"ci": {"token": "ci"}, "laptop": {"token": "laptop"}}
+    config["servers"]["gh"] |= {"trust": "standard", "consent": {"tools": "allow"}}
+    config["views"] = {"few": {"servers": {"gh": {"tools": "get"}}}, "more": {"callers": "laptop"}}
+    config["default_view"] = "few"
+    stopped.file.write_text(json.dumps(config))
+    stopped.run("definitions", "approve", "--server", "gh", "--yes")
+    capsys.readouterr()
+    assert stopped.run("explain", "--server", "gh", "--tool", tool, *asked) == code
+    captured = capsys.readouterr()
+    assert said in captured.out + captured.err
+
+
 def test_an_entry_that_the_server_does_not_have_has_no_verdict(
     stopped: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +124,8 @@ def test_an_entry_is_explained_by_the_name_that_clients_see(
     assert "gh has no tool 'creat'; did you mean create?" in capsys.readouterr().err
     assert stopped.run("explain", "create") == FAILED
     assert "no server has an entry that clients see as 'create'" in capsys.readouterr().err
+    assert stopped.run("explain", "gb__create") == FAILED
+    assert "did you mean gh__create?" in capsys.readouterr().err
 
 
 @dataclass
@@ -75,15 +134,19 @@ class Running:
 
     rows: Sequence[Mapping[str, Any]]
     config = "colonnade.yaml"
+    prefix: str = "github"
 
-    def servers(self) -> Collection[str]:
-        return ["github"]
+    def servers(self) -> Mapping[str, str]:
+        return {"github": self.prefix}
 
     def state(self) -> Mapping[str, Any]:
         return {"catalog": self.rows}
 
     def post(self, path: str, **body: object) -> Any:
-        raise AssertionError("nothing is sent")
+        assert path == "callers/view", "nothing else is sent"
+        if body != {"view": "coding", "caller": "ci"}:
+            raise CommandFailed("it does not reach the view")
+        return {"entries": [entry("plan", kind="prompt", outward="draft"), entry("create", outward="github__plan")]}
 
 
 @pytest.mark.parametrize(
@@ -100,19 +163,54 @@ def test_a_running_host_knows_which_entry_clients_mean(outward: str, found: tupl
     assert entry_named([Running(rows)], outward) == found
 
 
+@pytest.mark.parametrize(
+    ("outward", "view", "found"),
+    [
+        ("draft", "coding", ("github", "prompt", "plan")),
+        ("github__plan", "coding", ("github", "tool", "create")),
+        ("github__other", "coding", ("github", "tool", "other")),
+        ("github__plan", "reading", ("github", "prompt", "plan")),
+    ],
+)
+def test_a_name_is_one_of_the_view_first(outward: str, view: str, found: tuple[str, str, str]) -> None:
+    rows = [entry("plan", kind="prompt"), entry("other")]
+    assert entry_named([Running(rows)], outward, {"view": view, "caller": "ci"}) == found
+
+
+@pytest.mark.parametrize(
+    ("outward", "found"),
+    [
+        ("gh__plan", ("github", "tool", "plan")),
+        ("gh+x://a", ("github", "resource", "x://a")),
+        ("ui://gh+page", ("github", "resource", "ui://page")),
+    ],
+)
+def test_a_name_with_the_prefix_of_the_file_is_understood(outward: str, found: tuple[str, str, str]) -> None:
+    assert entry_named([Running([], "gh")], outward) == found
+    with pytest.raises(CommandFailed, match="no server has an entry"):
+        entry_named([Running([], "gh")], "github__plan")
+
+
+@pytest.mark.parametrize("outward", ["plan", "githb__plan", "github_plan"])
+def test_the_name_that_was_perhaps_meant_is_said(outward: str) -> None:
+    with pytest.raises(CommandFailed, match=r"did you mean github__plan\?"):
+        entry_named([Running([entry("plan"), entry("create")])], outward)
+
+
 def test_a_name_of_several_entries_is_refused_with_all_of_them() -> None:
     host = Running([entry("plan"), entry("plan", kind="prompt")])
     with pytest.raises(CommandFailed, match="--server github --tool plan; --server github --prompt plan"):
         entry_named([host], "github__plan")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--tool", "x"],
-        ["--server", "gh"],
         [],
         ["gh__get", "--server", "gh"],
+        ["gh", "get"],
         ["gh__get", "--tool", "get"],
         ["--server", "gh", "--tool", "x", "--prompt", "y"],
         ["--server", "gh", "--tool", "x", "--args", "{"],
@@ -123,5 +221,51 @@ def test_wrong_arguments(stopped: Stopped, arguments: list[str]) -> None:
     assert stopped.run("explain", *arguments) == WRONG
 
 
+def test_a_server_and_its_tool_as_two_words(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopped.run("explain", "gh", "get") == WRONG
+    assert "did you mean gh__get?" in capsys.readouterr().err
+
+
 def test_a_fingerprint_is_named_by_its_beginning() -> None:
     assert short_fingerprint("sha256:0123456789abcdef") == "01234567"
+
+
+def test_what_a_program_is_given_stands_before_its_rules(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped.file.write_text('{"servers": {"he": {"command": "x", "sandbox": {"network": "all"}}}}')
+    assert stopped.run("explain", "--server", "he") == DONE
+    said = "its own files; the whole network; 1024 MiB for each process; 64 processes; 256 open files"
+    assert capsys.readouterr().out.splitlines()[0] == f"Sandbox: {said}"
+    assert stopped.run("explain", "--server", "he", "--json") == DONE
+    assert json.loads(capsys.readouterr().out)["sandbox"] == said
+
+
+def test_all_rules_of_a_server_are_written_out(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also what a word stands for, and what follows from the trust level; then the decision about each entry."""
+    stopped.file.write_text('{"servers": {"he": {"url": "http://127.0.0.1:9/mcp", "consent": "read-only"}}}')
+    reading = b'{"name":"get","annotations":{"readOnlyHint":true}}'
+    stopped.inside(lambda gate: observe(gate, "he", Kind.TOOL, {"get": reading}))
+    stopped.inside(lambda gate: observe(gate, "he", Kind.RESOURCE, {"x://y": b'{"uri":"x://y"}'}))
+    assert stopped.run("explain", "--server", "he") == DONE
+    assert capsys.readouterr().out.splitlines() == [
+        "The rules of he: deny before ask before allow, then the rest",
+        "  allow  tools.allow: * claims read-only",
+        "  ask    tools.default",
+        "  allow  resources.default",
+        "  allow  prompts.default",
+        "  ask    elicitation.url: trust: standard",
+        "  allow  roots: trust: standard",
+        "  allow  elicitation.form: trust: standard",
+        "  ask    sampling: trust: standard",
+        "Its entries, called without arguments:",
+        "  ask    tool get",
+        "           tools.default  (it claims: only reads, open world; not approved by a person, so it does not count)",
+        "  allow  resource x://y",
+        "           resources.default",
+        "Claims count once you have approved the definitions: colonnade definitions approve he",
+    ]
+    assert stopped.run("definitions", "approve", "he", "--yes") == DONE
+    capsys.readouterr()
+    assert stopped.run("explain", "--server", "he", "--json") == DONE
+    first = json.loads(capsys.readouterr().out)["entries"][0]
+    assert (first["verdict"], first["rule"]) == ("allow", "tools.allow: * claims read-only")
+    assert stopped.run("explain", "--server", "he", "--args", "{}") == WRONG

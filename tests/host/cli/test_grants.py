@@ -8,8 +8,8 @@ from config import Channel
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope, new_id
-from host.slices import run_inline
 from host.subject import Item, Subject
+from tests.kit.awaited import awaited
 
 from .conftest import Stopped
 
@@ -17,7 +17,7 @@ from .conftest import Stopped
 def granted(gate: Gate) -> str:
     subject = Subject(Item("gh", "tool", "create"), None, None, "sha256:1", "", "tools.ask: create")
     grant = Grant(new_id(), subject, (), Scope.ALWAYS, 0.0, None, Channel.CONSOLE.value)
-    run_inline(gate.authorizer.grants.add(grant))
+    awaited(gate.authorizer.grants.add(grant))
     return grant.id
 
 

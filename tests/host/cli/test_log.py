@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from host.cli.log import StatusLines, _Log
+from host.cli.log import MAX_LOG, StatusLines, _Log
 from host.cli.terminal import Terminal
 from host.journal import (
     AuditFailed,
@@ -28,6 +31,7 @@ from host.journal import (
     ServerReady,
     ServerRequestRefused,
 )
+from tests.real.running import ROOT
 
 
 def shown(*events: Event) -> list[str]:
@@ -121,3 +125,26 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         *(["ERROR"] * 3),
     ]
     assert caplog.records[-1].exc_info is not None
+
+
+@pytest.mark.slow
+def test_the_log_of_hosts_in_the_background_goes_on_and_stays_short(tmp_path: Path) -> None:
+    """What a former host wrote stays, until there is too much: then the newer half does, in whole lines."""
+    program = """
+import logging, sys
+from host.cli.log import keep_log_short
+logging.basicConfig(stream=sys.stderr, format="%(message)s")
+keep_log_short("process 2 serves c.yaml")
+for number in range(int(sys.argv[1])):
+    logging.error("%01000d", number)
+"""
+    log = tmp_path / "log"
+    log.write_text("the last words of process 1\n")
+    for lines in (0, 3000):
+        with log.open("a+b") as stderr:
+            subprocess.run([sys.executable, "-c", program, str(lines)], stderr=stderr, check=True, cwd=ROOT)
+        if not lines:
+            assert log.read_text() == "the last words of process 1\nprocess 2 serves c.yaml\n"
+    kept = log.read_text().splitlines()
+    assert MAX_LOG / 3 < log.stat().st_size <= MAX_LOG
+    assert [int(line) for line in kept] == list(range(3000 - len(kept), 3000))

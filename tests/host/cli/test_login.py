@@ -11,12 +11,12 @@ from host.cli import targets
 from host.cli.admin_client import RunningHost
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
-from host.slices import run_inline
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey
 from host.upstream.vault import Login, open_vault
 from tests.host.upstream.test_vault import LOGIN
+from tests.kit.awaited import awaited
 
 CONFIG = """servers:
   notes: {url: "https://mcp.example/mcp"}
@@ -49,7 +49,7 @@ def store(file: Path, login: Login, server: str = "notes") -> None:
     state, key = open_state(file.parent / "state"), CredentialKey(server)
     sealed = open_vault(state, {}).close(key, login)
     with open_store(state, file) as opened:
-        run_inline(opened.write(lambda transaction: transaction.put_credential(key, sealed)))
+        awaited(opened.write(lambda transaction: transaction.put_credential(key, sealed)))
 
 
 def test_credentials_are_shown_without_a_secret(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

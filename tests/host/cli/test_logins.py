@@ -19,16 +19,16 @@ import trio
 from config import Config, load
 from host.audit.read import records
 from host.audit.writer import Audit
-from host.cli import logins as module
 from host.cli.exit_codes import CommandFailed
 from host.cli.logins import Logins
 from host.errors import AuditUnavailable
-from host.slices import run_inline
 from host.storage.directory import State, open_state
 from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey
+from host.upstream import open_logins
 from host.upstream.vault import Login, open_vault
 from tests.host.upstream.test_vault import LOGIN
+from tests.kit.awaited import awaited
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import login
 
@@ -78,11 +78,11 @@ class Home:
     def store(self, stored: Login) -> None:
         sealed = open_vault(self.state, {}).close(NOTES, stored)
         with open_store(self.state, self.config.source) as store:
-            run_inline(store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+            awaited(store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
 
     def present(self) -> Login | None:
         with open_store(self.state, self.config.source) as store:
-            stored = run_inline(store.read_credentials()).get(NOTES)
+            stored = awaited(store.read_credentials()).get(NOTES)
         return None if stored is None else open_vault(self.state, {}).open(NOTES, stored)
 
     def log_in(self, *, accept: bool = False) -> None:
@@ -168,7 +168,7 @@ def test_a_login_that_cannot_be_recorded_is_not_stored(
         issuer.tokens = [{"access_token": "t"}]
         home = Home(tmp_path, issuer.url)
         typing(answer_to)
-        monkeypatch.setattr(Audit, "write_fields", fail)
+        monkeypatch.setattr(Audit, "write_form", fail)
         with pytest.raises(CommandFailed, match="the audit log cannot be written"):
             home.log_in()
         assert home.present() is None
@@ -211,8 +211,8 @@ def test_notices_are_shown_with_what_the_login_is_for(tmp_path: Path, typing: Ty
 def test_a_denied_login_changes_nothing(tmp_path: Path, typing: Typing) -> None:
     with issuers() as (issuer,):
         home = Home(tmp_path, issuer.url)
-        printed = typing(lambda link: answer_to(link, error="access_denied"))
-        with pytest.raises(CommandFailed, match="the login was denied"):
+        printed = typing(lambda link: answer_to(link, error="access_denied", error_description="ask\x1b[2J Ada"))
+        with pytest.raises(CommandFailed, match='the login was denied; the issuer says: "ask Ada"'):
             home.log_in()
         assert not [line for line in printed if "denied" in line], "the command says it once, at its end"
         assert home.present() is None
@@ -248,7 +248,7 @@ def test_another_issuer_needs_a_person(tmp_path: Path, typing: Typing, monkeypat
 def test_a_login_needs_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The browser may bring the answer, also where the command was started without one."""
     monkeypatch.setattr(sys, "stdin", None)
-    monkeypatch.setattr(module, "TIME_LIMIT", 0.2)
+    monkeypatch.setattr(open_logins, "TIME_LIMIT", 0.2)
     with issuers() as (issuer,):
         home = Home(tmp_path, issuer.url)
         with pytest.raises(CommandFailed, match="nobody logged in within"):
@@ -288,6 +288,7 @@ def test_a_logout_says_what_the_issuer_did_not_do(
         assert [each["revoked"] for each in home.recorded("logout")] == ["no"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("change", "state"),
     [
@@ -298,6 +299,10 @@ def test_a_logout_says_what_the_issuer_did_not_do(
         (
             {"refresh_token": None, "access_token": None, "ended": "the issuer said no"},
             "needs login, because the issuer said no: colonnade login notes",
+        ),
+        (
+            {"access_token": None, "ended": "the issuer said no", "said": 'the issuer says: "x"'},
+            'needs login, because the issuer said no: colonnade login notes; the issuer says: "x"',
         ),
     ],
 )

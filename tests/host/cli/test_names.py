@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 from host.cli.command_line import colonnade
 from host.cli.names import MAX_HELP, RunningName
 from tests.host.admin.test_socket import RunningHost, running_host
-from tests.kit.admin import entry, server
+from tests.kit.admin import caller_view, entry, server, view
 
 SECTIONS = {
     "servers": [server("github"), server("time", state="failed")],
@@ -28,6 +28,7 @@ SECTIONS = {
     ],
     "confirmations": [{"id": "c1", "summary": "The tool x"}],
     "grants": [{"id": "g1", "server": "github", "name": "x"}],
+    "views": [view("", callers=[]), view("coding"), view("$(x)")],
 }
 
 
@@ -40,6 +41,10 @@ class FakeHost:
     def get(self, path: str) -> object:
         name = path.removeprefix("state/")
         return {name: SECTIONS[name]}
+
+    def post(self, path: str, **body: object) -> object:
+        assert path == "callers/view"
+        return caller_view()
 
 
 @pytest.fixture
@@ -73,6 +78,12 @@ def offered(*words: str) -> dict[str, str | None]:
         (["logs", "--config", "/other.yaml"], []),
         (["call", "--url", "http://127.0.0.1:8808/mcp"], ["github__get_issue", "time__now"]),
         (["call", "--url", "http://127.0.0.1:9/mcp"], []),
+        *((command, ["coding"]) for command in (["list", "--view"], ["explain", "--view"], ["connect", "--view"])),
+        (["serve", "--stdio", "--view"], ["coding"]),
+        (["connect", "--config", "/home/me/colonnade.yaml", "--view"], ["coding"]),
+        (["connect", "--config", "/other.yaml", "--view"], []),
+        (["explain", "--caller"], ["ci", "laptop"]),
+        (["call", "--view", "coding"], ["github__create_issue", "github__list_issues"]),
     ],
 )
 def test_names_of_the_running_host(words: list[str], names: list[str]) -> None:
@@ -84,6 +95,7 @@ def test_names_of_the_running_host(words: list[str], names: list[str]) -> None:
 def test_names_begin_as_typed_and_have_a_few_words_beside_them() -> None:
     assert offered("call", "t") == {"time__now": "What time it is"}
     assert offered("logs", "t") == {"time": "failed"}
+    assert offered("call", "--view", "c") == {"coding": "for laptop"}
     (about,) = offered("read", "github").values()
     assert about is not None
     assert (len(about), about[-1]) == (MAX_HELP, "…")
@@ -103,6 +115,7 @@ def running(tmp_path: Path) -> Iterator[RunningHost]:
         yield host
 
 
+@pytest.mark.slow
 def test_a_host_is_asked_at_its_socket(running: RunningHost, tmp_path: Path) -> None:
     assert sorted(offered("ask", "--state", str(tmp_path), "")) == ["q1", "q2"]
     running.hear("break")

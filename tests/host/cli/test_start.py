@@ -60,7 +60,13 @@ def test_a_signal_at_any_time_of_the_start_ends_it_with_status_0_and_without_a_w
     cases = [
         (number, random.uniform(0.0, 1.0), *more)
         for number in (signal.SIGTERM, signal.SIGINT)
-        for more in ((), ("--stdio",))
+        for more in (
+            (),
+            (
+                "--stdio",
+                "--own",
+            ),
+        )
         for _ in range(STARTS)
     ]
     with ThreadPoolExecutor(6) as threads:
@@ -84,7 +90,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 LATE = """
 import os, signal
-from host.cli import main
+from host.__main__ import main
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.{name}):
         kill(pid, number)
@@ -93,6 +99,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_while_python_takes_itself_down_changes_nothing(name: str) -> None:
     done = run(LATE.format(name=name), "serve", "--help")
@@ -101,7 +108,7 @@ def test_a_signal_while_python_takes_itself_down_changes_nothing(name: str) -> N
 
 SWALLOWING = """
 import os, signal, sys
-from host.cli import main
+from host.__main__ import main
 class Swallowing:
     def find_spec(self, name, path=None, target=None):
         if name == "config.load":
@@ -115,6 +122,7 @@ main()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "command", "status"),
     [("SIGTERM", "serve", 0), ("SIGINT", "serve", 0), ("SIGINT", "check", 130), ("SIGINT", "ask", 130)],
@@ -129,16 +137,17 @@ FIRST_IMPORT = """
 import os, re, signal, sys  # re: the console script imports it first
 class Killing:
     def find_spec(self, name, path=None, target=None):
-        ours = name == "host" or name in {{"host.cli", "host.cli.start", "host.cli.signals", "host.cli.exit_codes"}}
-        if not ours and name not in {{"__future__", "atexit"}}:
+        ours = {{"host", "host.__main__", "host.cli", "host.cli.start", "host.cli.signals", "host.cli.exit_codes"}}
+        if name not in ours and name not in {{"__future__", "atexit"}}:
             sys.meta_path.remove(self)
             os.kill(os.getpid(), signal.{name})
 sys.meta_path.insert(0, Killing())
-from host.cli import main
+from host.__main__ import main
 main()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "command", "status"), [("SIGTERM", "serve", 0), ("SIGINT", "serve", 0), ("SIGINT", "check", 130)]
 )
@@ -149,12 +158,12 @@ def test_the_signal_handlers_are_set_before_anything_else_is_imported(name: str,
 
 IN_TRIO = """
 import os, signal, trio
-from host import app, cli
+from host import __main__, app
 async def serve(*_):
     trio.lowlevel.current_trio_token().run_sync_soon(os.kill, os.getpid(), signal.{name})
     await trio.sleep_forever()
 app.serve = serve
-cli.main()
+__main__.main()
 """
 
 

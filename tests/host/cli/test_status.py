@@ -15,7 +15,7 @@ from host.cli.exit_codes import DONE, UNREACHED
 from host.cli.status import _duration, _show
 from host.cli.terminal import Terminal
 from tests.host.admin.test_socket import running_host
-from tests.kit.admin import server
+from tests.kit.admin import client, server
 from tests.real.running import colonnade, recorder, serving, write_config
 
 from .conftest import Stopped
@@ -63,6 +63,16 @@ def test_the_state_as_json(state: str, capsys: pytest.CaptureFixture[str]) -> No
     assert (host["pid"], host["confirmations"], host["waiting_changes"]) == (4711, 2, ["time: command changed"])
 
 
+def test_the_clients_of_a_running_host(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "--clients", "--state", state]) == DONE
+    head, line = capsys.readouterr().out.splitlines()
+    assert head == "1 client of process 4711, which serves /home/me/colonnade.yaml"
+    assert line.startswith("claude               relay  process 4712; in /home/me/work;")
+    assert run(["list", "--clients", "--json", "--state", state]) == DONE
+    (host,) = json.loads(capsys.readouterr().out)
+    assert (host["pid"], host["clients"]) == (4711, [client()])
+
+
 def test_without_a_host_the_exit_code_says_so(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.run("status", "--json") == UNREACHED
     assert capsys.readouterr().out == ""
@@ -86,6 +96,25 @@ def test_servers_have_their_state_and_its_reason(capsys: pytest.CaptureFixture[s
     assert "serves over standard input and output\n" in said
     assert "  started by:     code\n" in said
     assert "memory" not in said
+
+
+@pytest.mark.parametrize(
+    ("after", "left", "words"),
+    [
+        (600.0, None, "10 min after its last client has left, or by colonnade stop"),
+        (0.0, None, "when its last client has left, or by colonnade stop"),
+        (600.0, 590.0, "in 9 min 50 s unless a client comes, or by colonnade stop"),
+        (None, None, "by colonnade stop"),
+    ],
+)
+def test_a_host_in_the_background_says_when_it_ends(
+    after: float | None, left: float | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _show(Terminal(io.StringIO()), {**HOST, "endpoint": "", "clients": 2, "ends_after": after, "ends_in": left})
+    said = capsys.readouterr().out
+    assert "serves relays, in the background\n" in said
+    assert "  clients:        2\n" in said
+    assert f"  ends:           {words}\n" in said
 
 
 @pytest.mark.parametrize(

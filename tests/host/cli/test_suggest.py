@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from config.hosts import HOSTS
-from host.cli.suggest import did_you_mean, meant_hosts
+from host.cli.suggest import did_you_mean, name_of_words
 
 NAMES = ["notes__add", "notes__find", "clock__now", "docs+file:///readme", "evil\u202e__x"]
 
@@ -30,23 +29,6 @@ def test_a_name_of_two_servers_is_not_guessed() -> None:
     assert did_you_mean("add", ["a-long-server__add", "another-server__add"]) == ""
 
 
-@pytest.mark.parametrize(
-    ("found", "meant"),
-    [
-        ("claude", "claude-desktop or claude-code"),
-        ("claude_desktop", "claude-desktop"),
-        ("Claude Code", "claude-code"),
-        ("code", "claude-code or vscode or roo or codex or opencode"),
-        ("vs-code", "vscode"),
-        ("gemini-cli", "gemini"),
-        ("lmstudio", "lm-studio"),
-        ("curser", "cursor"),
-    ],
-)
-def test_the_hosts_that_a_word_may_mean(found: str, meant: str) -> None:
-    assert meant_hosts(found, HOSTS).replace('"', "") == f"did you mean {meant}?"
-
-
-def test_all_hosts_are_named_if_none_is_similar() -> None:
-    assert meant_hosts("zzz", HOSTS).startswith("known are claude-desktop, claude-code, ")
-    assert meant_hosts("a", HOSTS).startswith("known are ")
+@pytest.mark.parametrize(("word", "name"), [("git_log", "git__git_log"), ("{}", ""), ("a=b", ""), ("3", "")])
+def test_a_server_and_its_entry_are_one_name(word: str, name: str) -> None:
+    assert name_of_words("git", word) == name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from host.cli.admin_client import RunningHost
 from host.cli.exit_codes import FAILED, UNREACHED, CommandFailed
+from host.cli.explain import entry_named
 from host.cli.targets import DecisionScope, RunningTarget, StoredTarget, as_command_failures, only
 from host.storage.store import StateError
 from tests.host.admin.test_socket import running_host
@@ -28,6 +30,15 @@ def test_without_a_running_host_decisions_are_stored(stopped: Stopped) -> None:
     with pytest.raises(CommandFailed, match="no host of yours runs") as caught:
         DecisionScope(stopped.state, None).running()
     assert caught.value.exit_code == UNREACHED
+
+
+def test_names_that_overrides_give_are_known_without_a_host(stopped: Stopped) -> None:
+    file = json.loads(stopped.file.read_text())
+    file["servers"]["gh"]["overrides"] = {"create": {"name": "new"}, "get": {"title": "Get"}}
+    stopped.file.write_text(json.dumps(file))
+    targets = DecisionScope(stopped.state, stopped.file).all()
+    assert entry_named(targets, "gh__new") == ("gh", "tool", "create")
+    assert entry_named(targets, "gh__get") == ("gh", "tool", "get")
 
 
 @pytest.mark.slow
@@ -59,8 +70,12 @@ def test_a_host_that_refuses_is_named(stopped: Stopped, capsys: pytest.CaptureFi
 def test_a_configuration_that_cannot_be_read_is_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing would be shown as held otherwise, without a word."""
     stopped.file.write_text("servers: {gh: {command: x, env: {T: '${env:NOT_SET_HERE}'}}}\n")
-    StoredTarget(stopped.state, stopped.file).state()
+    target = StoredTarget(stopped.state, stopped.file)
+    target.state()
     assert "NOT_SET_HERE is not set" in capsys.readouterr().err
+    target.servers()
+    target.state()
+    assert capsys.readouterr().err == "", "it is said once"
 
 
 def test_none_of_several_configurations_is_guessed(stopped: Stopped) -> None:

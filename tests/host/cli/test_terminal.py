@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import pty
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.cli.terminal import DEFAULT_WIDTH, Terminal, columns, cut, printable, wrap
+from host.cli.terminal import DEFAULT_WIDTH, Terminal, announced, columns, cut, printable, say_waiting, wrap
 
 
 class Screen(io.StringIO):
@@ -129,3 +130,21 @@ def test_the_width_is_that_of_the_terminal() -> None:
     with open(ours, "rb"), open(theirs, "w") as out:
         os.system(f"stty cols 57 < {os.ttyname(theirs)}")
         assert Terminal(out).width == 57
+
+
+def test_a_command_says_what_takes_longer_than_a_moment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with announced("for nothing"):
+        pass
+    monkeypatch.setattr("host.cli.terminal.MOMENT", 0.0)
+    said = threading.Event()
+
+    def say(what: str) -> None:
+        say_waiting(what)
+        said.set()
+
+    monkeypatch.setattr("host.cli.terminal.say_waiting", say)
+    with announced("for the host"):
+        assert said.wait(10)
+    assert capsys.readouterr() == ("", "colonnade: waiting for the host\n")

@@ -11,10 +11,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.charge import COPIES, RequestCharge, answer_too_large
+from host.downstream.charge import COPIES, TOKEN_WITHDRAWN, RequestCharge, answer_too_large
 from host.downstream.http.security import MAX_BODY
 from host.memory import Budget, OverBudget, Use, client_owner
-from tests.kit.asgi import Connection, open_http_app
+from tests.kit.asgi import Connection, open_http_app, open_session
 from tests.kit.world import ScriptedServer
 
 MIB = 1024 * 1024
@@ -89,7 +89,7 @@ def test_errors_say_how_far_the_request_came() -> None:
     charge.add_request_bytes(10)
     said = charge.cancelled(2).error
     assert (said.code, "may have carried it out" in said.message, "memory" in said.message) == (503, True, True)
-    budget.revoke(client_owner(None))
+    budget.revoke(lambda of: TOKEN_WITHDRAWN)
     said = charge.cancelled(2).error
     assert (said.code, "token was withdrawn" in said.message, "memory" in said.message) == (503, True, False)
 
@@ -99,12 +99,12 @@ async def test_a_request_ends_when_its_owner_is_no_longer_served(early: bool) ->
     """Whether it waits already or is about to. A later request of the same owner is charged as ever."""
     budget, charge = one(1000)
     if early:
-        budget.revoke(client_owner(None))
+        budget.revoke(lambda of: TOKEN_WITHDRAWN)
     with charge.droppable() as scope:
         if not early:
-            budget.revoke(client_owner(None))
+            budget.revoke(lambda of: TOKEN_WITHDRAWN)
         await trio.lowlevel.checkpoint()
-    assert (scope.cancelled_caught, charge.revoked, budget.used) == (True, True, 0)
+    assert (scope.cancelled_caught, charge.revoked, budget.used) == (True, TOKEN_WITHDRAWN, 0)
     with pytest.raises(OverBudget):
         charge.begin_processing(5)
     with RequestCharge(budget, client_owner(None)) as later:
@@ -191,8 +191,7 @@ async def test_an_answer_without_memory_says_that_the_call_was_carried_out() -> 
 
 @pytest.mark.parametrize(("size", "code"), [(100 * 1024 - 400, None), (100 * 1024, 413)])
 async def test_an_answer_may_take_all_of_the_budget_and_no_more(size: int, code: int | None) -> None:
-    async with open_http_app(server()) as (world, connection):
-        await connection.open()
+    async with open_session(server()) as (world, connection):
         world.memory.total = 100 * 1024
         answer = await connection.request("tools/call", {"name": "a__x", "arguments": {"size": size}})
         assert answer.get("error", {}).get("code") == code

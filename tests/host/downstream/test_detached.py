@@ -37,9 +37,12 @@ from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.memory import Budget
 from host.peer.outstanding import PeerError
-from host.protocol.tasks import Status
+from host.protocol.tasks import Status, Task
 from host.wire.link import LinkLost
+from tests.kit.examples import examples
 from tests.kit.scripts import Step, scripts
+
+pytestmark = pytest.mark.virtual_time
 
 DONE = Raw(b'{"content":[]}')
 YES = Raw(b'{"action":"accept"}')
@@ -191,7 +194,7 @@ def only_key(call: DetachedCall) -> str:
 
 
 async def test_a_call_that_never_becomes_a_task_is_answered_and_forgotten(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told
 ) -> None:
     call = start_call(store, ME, server, told)
     server.finish()
@@ -205,7 +208,7 @@ async def test_a_call_that_never_becomes_a_task_is_answered_and_forgotten(
 
 
 async def test_whoever_waits_for_a_call_hears_that_it_became_a_task(
-    store: CallStore, nursery: trio.Nursery, told: Told, autojump_clock: MockClock
+    store: CallStore, nursery: trio.Nursery, told: Told
 ) -> None:
     """Its server says so in the middle of the call; it goes on when its client has left."""
     came = trio.Event()
@@ -230,7 +233,7 @@ async def test_whoever_waits_for_a_call_hears_that_it_became_a_task(
 
 
 async def test_a_client_that_leaves_before_it_is_a_task_calls_the_work_off(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told
 ) -> None:
     """(rule 45)"""
     call = start_call(store, ME, server, told)
@@ -243,7 +246,7 @@ async def test_a_client_that_leaves_before_it_is_a_task_calls_the_work_off(
 
 
 async def test_before_it_is_a_task_it_speaks_to_its_request(
-    store: CallStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told, nursery: trio.Nursery
 ) -> None:
     """What it asked there and was not answered ends when it becomes a task."""
     call = store.start(ME, server, may_park=True, task=TaskOptions("gh", told))
@@ -263,7 +266,7 @@ async def test_before_it_is_a_task_it_speaks_to_its_request(
 
 
 async def test_before_it_is_a_task_and_without_a_request_nobody_hears_it(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told
 ) -> None:
     call = start_call(store, ME, server, told)
     call.notify(LOG)
@@ -273,7 +276,7 @@ async def test_before_it_is_a_task_and_without_a_request_nobody_hears_it(
 
 
 async def test_the_request_it_came_with_is_not_kept(
-    store: CallStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told, nursery: trio.Nursery
 ) -> None:
     class Stream:
         def tell(self, notice: Notification) -> None:
@@ -292,9 +295,7 @@ async def test_the_request_it_came_with_is_not_kept(
     assert kept() is None
 
 
-async def test_a_call_that_outlived_its_lifetime_stays_a_call(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_a_call_that_outlived_its_lifetime_stays_a_call(store: CallStore, server: Server, told: Told) -> None:
     """Whoever has waited so long gets its result, and no task that is gone at once."""
     call = start_call(store, ME, server, told, MIN_TTL_MS)
     await trio.sleep(2)
@@ -306,7 +307,7 @@ async def test_a_call_that_outlived_its_lifetime_stays_a_call(
 # What a client sees of its task
 
 
-async def test_a_task_says_how_it_stands(start: Start, server: Server, told: Told, autojump_clock: MockClock) -> None:
+async def test_a_task_says_how_it_stands(start: Start, server: Server, told: Told) -> None:
     call = await start()
     task = call.task
     assert (task.id, task.status, task.ttl_ms, task.poll_ms) == (call.id, Status.WORKING, DEFAULT_TTL_MS, 500)
@@ -317,7 +318,7 @@ async def test_a_task_says_how_it_stands(start: Start, server: Server, told: Tol
 
 
 async def test_it_is_updated_when_its_status_changes(
-    start: Start, server: Server, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    start: Start, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = trio.current_time()
     monkeypatch.setattr(detached, "iso_timestamp", lambda seconds: f"{trio.current_time() - begin:.0f}")
@@ -338,7 +339,7 @@ async def test_it_is_updated_when_its_status_changes(
     assert [task.updated for task in seen] == ["0", "1", "2", "2", "4", "5"]
 
 
-async def test_an_id_names_the_server_and_cannot_be_guessed(start: Start, autojump_clock: MockClock) -> None:
+async def test_an_id_names_the_server_and_cannot_be_guessed(start: Start) -> None:
     """(rule 91)"""
     call = await start()
     server, entropy = call.id.split(".")
@@ -346,9 +347,7 @@ async def test_an_id_names_the_server_and_cannot_be_guessed(start: Start, autoju
     assert call.id.isascii()
 
 
-async def test_a_task_is_found_by_its_owner_alone(
-    store: CallStore, start: Start, server: Server, autojump_clock: MockClock
-) -> None:
+async def test_a_task_is_found_by_its_owner_alone(store: CallStore, start: Start, server: Server) -> None:
     """A stranger hears the same words as for a task that never was (rule 91, rule 93)."""
     call = await start()
     assert store.find_task(ME, call.id) is call
@@ -361,9 +360,7 @@ async def test_a_task_is_found_by_its_owner_alone(
     assert words == {"unknown task id; the task may have expired"}
 
 
-async def test_tasks_are_listed_oldest_first(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_tasks_are_listed_oldest_first(store: CallStore, server: Server, told: Told) -> None:
     """Those that have not become one are not among them."""
     calls = [start_call(store, ME, server, told) for _ in range(3)]
     calls[2].become_task()
@@ -373,7 +370,7 @@ async def test_tasks_are_listed_oldest_first(
 
 
 async def test_what_the_server_refused_is_the_error_of_the_task(
-    start: Start, server: Server, crashes: list[Exception], told: Told, autojump_clock: MockClock
+    start: Start, server: Server, crashes: list[Exception], told: Told
 ) -> None:
     """It is kept without the stack that it was raised in."""
     call = await start()
@@ -387,7 +384,7 @@ async def test_what_the_server_refused_is_the_error_of_the_task(
 
 
 async def test_what_nobody_expected_is_reported_and_not_told(
-    start: Start, server: Server, crashes: list[Exception], autojump_clock: MockClock
+    start: Start, server: Server, crashes: list[Exception]
 ) -> None:
     call = await start()
     fault = ZeroDivisionError("a secret")
@@ -398,9 +395,7 @@ async def test_what_nobody_expected_is_reported_and_not_told(
     assert call.task.status is Status.FAILED
 
 
-async def test_what_a_task_tells_goes_to_whoever_wants_it(
-    start: Start, server: Server, autojump_clock: MockClock
-) -> None:
+async def test_what_a_task_tells_goes_to_whoever_wants_it(start: Start, server: Server) -> None:
     call = await start()
     call.notify(LOG)
     heard: list[Notification] = []
@@ -413,9 +408,7 @@ async def test_what_a_task_tells_goes_to_whoever_wants_it(
     assert heard == [LOG]
 
 
-async def test_a_result_keeps_no_buffer_of_its_server_alive(
-    start: Start, server: Server, autojump_clock: MockClock
-) -> None:
+async def test_a_result_keeps_no_buffer_of_its_server_alive(start: Start, server: Server) -> None:
     call = await start()
     (view,) = items(b'[{"content":[]}]')
     await server.finished(view)
@@ -426,9 +419,7 @@ async def test_a_result_keeps_no_buffer_of_its_server_alive(
 # Questions
 
 
-async def test_a_question_waits_for_its_answer(
-    start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_a_question_waits_for_its_answer(start: Start, server: Server, told: Told) -> None:
     """Nothing of the server's own request is in it."""
     call = await start()
     ends = await server.asks(call, {"message": Raw(b'"?"'), "_meta": Raw(b'{"progressToken":1}')})
@@ -442,9 +433,7 @@ async def test_a_question_waits_for_its_answer(
     assert told.statuses == [Status.INPUT_REQUIRED, Status.WORKING]
 
 
-async def test_every_question_has_a_key_of_its_own(
-    start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_every_question_has_a_key_of_its_own(start: Start, server: Server, told: Told) -> None:
     """Also when none is open any more. Its client is told of each, and once more when none is left."""
     call = await start()
     for _ in range(2):
@@ -459,16 +448,14 @@ async def test_every_question_has_a_key_of_its_own(
 
 
 @pytest.mark.parametrize("wrong", [b"[]", b"1", b"null"])
-async def test_an_answer_that_is_no_object_leaves_the_question_open(
-    wrong: bytes, start: Start, server: Server, autojump_clock: MockClock
-) -> None:
+async def test_an_answer_that_is_no_object_leaves_the_question_open(wrong: bytes, start: Start, server: Server) -> None:
     call = await start()
     await server.asks(call)
     assert not call.answer(only_key(call), Raw(wrong))
     assert call.task.status is Status.INPUT_REQUIRED
 
 
-async def test_one_open_question_can_be_looked_at(start: Start, server: Server, autojump_clock: MockClock) -> None:
+async def test_one_open_question_can_be_looked_at(start: Start, server: Server) -> None:
     """All of them oldest first; what was taken before stays as it was."""
     call = await start()
     await server.asks(call, {"message": Raw(b'"?"')})
@@ -482,7 +469,7 @@ async def test_one_open_question_can_be_looked_at(start: Start, server: Server, 
     assert (list(call.server_requests), len(before)) == (["q2"], 2)
 
 
-async def test_only_the_first_end_of_a_question_counts(start: Start, server: Server, autojump_clock: MockClock) -> None:
+async def test_only_the_first_end_of_a_question_counts(start: Start, server: Server) -> None:
     call = await start()
     ends = await server.asks(call)
     assert call.answer("q1", YES)
@@ -493,7 +480,7 @@ async def test_only_the_first_end_of_a_question_counts(start: Start, server: Ser
     assert ends == [YES]
 
 
-async def test_an_unknown_key_answers_nothing(start: Start, server: Server, autojump_clock: MockClock) -> None:
+async def test_an_unknown_key_answers_nothing(start: Start, server: Server) -> None:
     call = await start()
     ends = await server.asks(call)
     assert not call.answer("q2", YES)
@@ -501,7 +488,7 @@ async def test_an_unknown_key_answers_nothing(start: Start, server: Server, auto
     assert (list(call.server_requests), ends) == (["q1"], [])
 
 
-async def test_a_client_may_refuse(start: Start, server: Server, told: Told, autojump_clock: MockClock) -> None:
+async def test_a_client_may_refuse(start: Start, server: Server, told: Told) -> None:
     call = await start()
     ends = await server.asks(call)
     refusal = PeerError(ErrorBody(-1, "no"))
@@ -514,9 +501,7 @@ async def test_a_client_may_refuse(start: Start, server: Server, told: Told, aut
     assert told.statuses == [Status.INPUT_REQUIRED, Status.WORKING]
 
 
-async def test_a_question_that_is_withdrawn_can_no_longer_be_answered(
-    start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_a_question_that_is_withdrawn_can_no_longer_be_answered(start: Start, server: Server, told: Told) -> None:
     call = await start()
     scope = trio.CancelScope()
     ends = await server.asks(call, scope=scope)
@@ -527,18 +512,14 @@ async def test_a_question_that_is_withdrawn_can_no_longer_be_answered(
     assert told.statuses == [Status.INPUT_REQUIRED, Status.WORKING]
 
 
-async def test_a_question_with_a_broken_meta_is_not_asked(
-    start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_a_question_with_a_broken_meta_is_not_asked(start: Start, server: Server, told: Told) -> None:
     call = await start()
     (end,) = await server.asks(call, {"_meta": Raw(b"1")})
     assert isinstance(end, InvalidParams)
     assert (call.server_requests, told.statuses) == ({}, [])
 
 
-async def test_with_the_call_its_questions_end(
-    start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_with_the_call_its_questions_end(start: Start, server: Server, told: Told) -> None:
     call = await start()
     first, second = await server.asks(call), await server.asks(call)
     await server.finished()
@@ -550,9 +531,7 @@ async def test_with_the_call_its_questions_end(
     assert told.statuses == [Status.INPUT_REQUIRED, Status.INPUT_REQUIRED, Status.COMPLETED]
 
 
-async def test_whoever_waits_for_questions_gets_each_once(
-    start: Start, server: Server, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_whoever_waits_for_questions_gets_each_once(start: Start, server: Server, nursery: trio.Nursery) -> None:
     call = await start()
     seen: list[str | None] = []
 
@@ -578,9 +557,7 @@ async def test_whoever_waits_for_questions_gets_each_once(
 # Cancelling
 
 
-async def test_a_cancelled_task_is_over_at_once(
-    store: CallStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_a_cancelled_task_is_over_at_once(store: CallStore, start: Start, server: Server, told: Told) -> None:
     """Whatever its work still does, and it can be looked at until its lifetime is up (rule 50)."""
     server.unwinding = 1.0
     call = await start()
@@ -598,9 +575,7 @@ async def test_a_cancelled_task_is_over_at_once(
     assert told.statuses == [Status.INPUT_REQUIRED, Status.CANCELLED]
 
 
-async def test_what_is_over_cannot_be_cancelled(
-    start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_what_is_over_cannot_be_cancelled(start: Start, server: Server, told: Told) -> None:
     call = await start()
     await server.finished()
     assert not call.cancel()
@@ -608,7 +583,7 @@ async def test_what_is_over_cannot_be_cancelled(
 
 
 async def test_a_task_cancelled_before_its_first_step_is_not_begun(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told
 ) -> None:
     call = start_call(store, ME, server, told)
     call.become_task()
@@ -633,7 +608,7 @@ async def test_a_task_cancelled_before_its_first_step_is_not_begun(
     ],
 )
 async def test_a_task_lives_as_long_as_it_says(
-    asked: int | None, given: int, store: CallStore, server: Server, told: Told, autojump_clock: MockClock
+    asked: int | None, given: int, store: CallStore, server: Server, told: Told
 ) -> None:
     """From its start, not from its end."""
     call = start_call(store, ME, server, told, asked)
@@ -650,7 +625,7 @@ async def test_a_task_lives_as_long_as_it_says(
 
 
 async def test_a_task_whose_lifetime_is_up_is_called_off_and_forgotten(
-    store: CallStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
+    store: CallStore, start: Start, server: Server, told: Told
 ) -> None:
     """Whoever waits for it hears that it is over, and questions end with it."""
     call = await start()
@@ -666,7 +641,7 @@ async def test_a_task_whose_lifetime_is_up_is_called_off_and_forgotten(
 
 
 async def test_the_lifetime_counts_also_while_the_work_takes_its_time_to_end(
-    store: CallStore, start: Start, server: Server, autojump_clock: MockClock
+    store: CallStore, start: Start, server: Server
 ) -> None:
     server.unwinding = 5.0
     call = await start()
@@ -682,7 +657,7 @@ async def test_the_lifetime_counts_also_while_the_work_takes_its_time_to_end(
 
 
 async def test_a_call_that_is_no_task_has_no_lifetime(
-    store: CallStore, server: Server, told: Told, nursery: trio.Nursery, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told, nursery: trio.Nursery
 ) -> None:
     """Its own timeouts are its caller's matter."""
     call = start_call(store, ME, server, told, MIN_TTL_MS)
@@ -691,7 +666,7 @@ async def test_a_call_that_is_no_task_has_no_lifetime(
     assert not call.is_over
 
 
-async def test_one_owner_has_a_limit(store: CallStore, server: Server, told: Told, autojump_clock: MockClock) -> None:
+async def test_one_owner_has_a_limit(store: CallStore, server: Server, told: Told) -> None:
     """What is over does not count, nor do others."""
     calls = [start_call(store, ME, server, told) for _ in range(MAX_TASKS_PER_OWNER)]
     with pytest.raises(TooManyRequests):
@@ -705,7 +680,7 @@ async def test_one_owner_has_a_limit(store: CallStore, server: Server, told: Tol
 
 
 async def test_all_owners_together_have_a_limit(
-    store: CallStore, server: Server, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, server: Server, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_store, "MAX_TASKS", 5)
     for owner in range(5):
@@ -738,7 +713,7 @@ async def kept(store: CallStore, outcomes: list[Raw | Exception], told: Told) ->
 
 
 async def test_of_what_is_over_the_oldest_goes_first(
-    store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When all of it holds too much together. Memory that is let go is free again."""
     monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", 3 * (KEPT_OVERHEAD_BYTES + 1000))
@@ -748,25 +723,21 @@ async def test_of_what_is_over_the_oldest_goes_first(
     assert len(told.statuses) == 8
 
 
-async def test_an_error_counts_too(
-    store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
-) -> None:
+async def test_an_error_counts_too(store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", 2 * KEPT_OVERHEAD_BYTES + 1000)
     assert await kept(store, [ServerErrorResponse("gh", 1, "no", result_of(1000)), result_of(1)], told) == [1]
     assert await kept(store, [ServerErrorResponse("gh", 1, "no", None), TimedOut("gh", "late")], told) == [0, 1]
 
 
 async def test_a_result_that_is_too_much_alone_is_kept_alone(
-    store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody could ever have it otherwise."""
     monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", KEPT_OVERHEAD_BYTES)
     assert await kept(store, [result_of(10), result_of(KEPT_OVERHEAD_BYTES)], told) == [1]
 
 
-async def test_what_is_forgotten_is_freed(
-    store: CallStore, start: Start, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_what_is_forgotten_is_freed(store: CallStore, start: Start, server: Server, told: Told) -> None:
     call = await start()
     await server.finished()
     gone = weakref.ref(call)
@@ -777,7 +748,7 @@ async def test_what_is_forgotten_is_freed(
     assert gone() is None
 
 
-async def test_a_task_that_is_over_keeps_nothing_of_its_request(store: CallStore, autojump_clock: MockClock) -> None:
+async def test_a_task_that_is_over_keeps_nothing_of_its_request(store: CallStore) -> None:
     """Neither what was sent with it nor who is told."""
 
     class Work:
@@ -800,9 +771,7 @@ class Owner:
 
 
 @pytest.mark.slow
-async def test_an_owner_without_calls_is_not_kept(
-    store: CallStore, server: Server, told: Told, autojump_clock: MockClock
-) -> None:
+async def test_an_owner_without_calls_is_not_kept(store: CallStore, server: Server, told: Told) -> None:
     owner = Owner()
     call = start_call(store, owner, server, told, MIN_TTL_MS)
     call.become_task()
@@ -819,7 +788,7 @@ async def test_an_owner_without_calls_is_not_kept(
 
 
 async def test_when_it_ends_all_calls_are_cancelled(
-    nursery: trio.Nursery, told: Told, crashes: list[Exception], autojump_clock: MockClock
+    nursery: trio.Nursery, told: Told, crashes: list[Exception]
 ) -> None:
     """Whoever waits outside of it does not wait for ever."""
     running, over = Server(nursery), Server(nursery)
@@ -1096,7 +1065,7 @@ STEPS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(scripts(STEPS, max_size=80))
 def test_whatever_happens_each_call_and_question_ends_once(script: list[Step]) -> None:
     """No call is left when the lifetimes are up, and none was seen by another than its owner (rules 91, 108)."""
@@ -1110,3 +1079,21 @@ def test_whatever_happens_each_call_and_question_ends_once(script: list[Step]) -
             machine.judge(crashes)
 
     trio.run(play, clock=MockClock(autojump_threshold=0))
+
+
+async def test_what_a_server_says_of_its_task_counts_too(
+    store: CallStore, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the task is kept."""
+    meta, long = Raw(b'{"v":"%b"}' % (b"x" * 4000)), "y" * 1000
+    monkeypatch.setattr(call_store, "MAX_KEPT_BYTES", 2 * KEPT_OVERHEAD_BYTES + len(meta) + 4 * len(long) + 20)
+
+    async def work(call: DetachedCall) -> Raw:
+        call.follow(Task("t", Status.WORKING, "", "", None, None, long, meta))
+        return result_of(10)
+
+    for _ in range(2):
+        start_call(store, ME, work, told)
+        await wait_all_tasks_blocked()
+        (call,) = store.tasks_of(ME)
+        assert call.held.size == 10 + call.told_size == 10 + len(meta) + 4 * len(long)

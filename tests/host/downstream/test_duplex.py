@@ -15,6 +15,8 @@ from host.downstream import sessions
 from host.downstream.duplex import DuplexSession
 from host.downstream.sessions import Say, Session
 from host.jsonrpc.messages import MAX_BATCH, Failure, Message, Notification, Request, Success, receive, write
+from host.source import SHARED
+from host.wire.deadlines import CallScope
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, later, open_world
 
@@ -22,9 +24,7 @@ from tests.kit.world import ScriptedServer, World, later, open_world
 class Attentive(Session):
     """Notes how its last request could be spoken to."""
 
-    async def answer(
-        self, request: Request, scope: trio.CancelScope, say: Say, address: str = ""
-    ) -> Success | Failure | None:
+    async def answer(self, request: Request, scope: CallScope, say: Say, address: str = "") -> Success | Failure | None:
         self.say = say
         return await super().answer(request, scope, say, address)
 
@@ -36,7 +36,7 @@ class End:
         self.heard: list[dict[str, Any]] = []
         self.room = trio.Event()
         self.room.set()
-        self.session = Attentive("test", None, world.router, world.journal, memory=world.memory)
+        self.session = Attentive("test", SHARED, world.router, world.journal, memory=world.memory)
         self._channel = DuplexSession(self.session, self._say, self._send, nursery)
 
     def says(self, *messages: object) -> None:

@@ -10,7 +10,7 @@ from host.downstream.error_answers import error_body, errors_as_answers, params_
 from host.errors import InvalidParams, InvalidRequest, ResourceNotFound, Unavailable
 from host.journal import Event, InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Request, Success
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import encode, members
 from host.protocol.codes import as_stateless_error
 
 REQUEST = Request("id", "tools/call", Raw(b'{"name":"x"}'))
@@ -48,6 +48,38 @@ def test_params_with_a_member_that_some_readers_take_for_a_known_one_are_refused
 def test_other_members_stay() -> None:
     assert len(params_of(Request(1, "tools/call", Raw(b'{"name":"x","names":1,"uri":2}')))) == 3
     assert len(params_of(Request(1, "ping", Raw(b'{"a":1,"A":2}')))) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "kept"),
+    [
+        ("tools/list", b'{"cursor":null}', b"{}"),
+        ("resources/templates/list", b'{"cursor":"","a":null}', b'{"a":null}'),
+        ("tasks/list", b'{"cursor":""}', b"{}"),
+        ("tools/call", b'{"name":"x","task":null,"inputResponses":null,"requestState":null}', b'{"name":"x"}'),
+        ("resources/read", b'{"uri":"x","inputResponses":null,"requestState":null}', b'{"uri":"x"}'),
+        ("prompts/get", b'{"name":"x","requestState":null}', b'{"name":"x"}'),
+    ],
+)
+def test_an_optional_member_that_is_null_is_missing_and_so_is_an_empty_cursor(
+    method: str, params: bytes, kept: bytes
+) -> None:
+    assert params_of(Request(1, method, Raw(params))) == members(kept)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/list", b'{"cursor":0}'),
+        ("tools/call", b'{"name":null,"arguments":null,"cursor":null}'),
+        ("tools/call", b'{"task":"","inputResponses":"","requestState":""}'),
+        ("completion/complete", b'{"ref":null,"context":null}'),
+        ("logging/setLevel", b'{"level":null}'),
+        ("ping", b'{"cursor":null}'),
+    ],
+)
+def test_all_else_stays_as_it_is(method: str, params: bytes) -> None:
+    assert params_of(Request(1, method, Raw(params))) == members(params)
 
 
 async def test_the_answer_is_what_the_work_gives(journal: Journal) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent
-from host.downstream.list_changes import SPACING, ListChanges, track_changes
+from config.views import NameStyle, ViewNames, ViewServer, ViewSpec
+from host.downstream.list_changes import SPACING, Announcements, ListChanges, Listener, track_changes
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Kind
 from host.protocol.versions import Era
-from host.source import Source
+from host.source import SHARED, Endpoint, Source
 from tests.kit.gates import kind
-from tests.kit.world import ScriptedServer, World, open_world, tool
+from tests.kit.world import ScriptedServer, World, announcing, open_client, open_world, tool
 
 
 class Hearer:
@@ -25,24 +26,26 @@ class Hearer:
 
     def __init__(self, changes: ListChanges) -> None:
         self.heard: list[str] = []
+        self.is_stuck = False
         self.changes = changes
 
-    async def send(self, notice: Notification) -> None:
-        self.heard.append(notice.method)
-        await trio.lowlevel.checkpoint()
+    def hear(self, notice: Notification) -> bool:
+        if not self.is_stuck:
+            self.heard.append(notice.method)
+        return not self.is_stuck
 
     @asynccontextmanager
     async def telling(self, lists: Collection[str] | None = None) -> AsyncIterator[None]:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(self.changes.notify_changes, self.send, lists))
+        async with announcing(self.changes._router) as announcements:
+            announcements.add(listener := Listener(self.changes.begun, self.hear, lists))
             await wait_all_tasks_blocked()
             yield
-            nursery.cancel_scope.cancel()
+            announcements.remove(listener)
 
 
 async def hearing(world: World, endpoint: str | None = None) -> Hearer:
     """Who knows every list as it is now."""
-    return Hearer(await track_changes(world.router, Caller("t", endpoint)))
+    return Hearer(await track_changes(world.router, Caller("t", Endpoint(endpoint))))
 
 
 async def offers(server: ScriptedServer, *tools: str) -> None:
@@ -50,6 +53,30 @@ async def offers(server: ScriptedServer, *tools: str) -> None:
     server.lists["tools"] = [tool(name) for name in tools]
     await server.notifies(TOOLS_CHANGED)
     await trio.sleep(2)
+
+
+async def test_who_comes_before_the_servers_is_told_of_those_that_its_first_list_lacks(
+    autojump_clock: MockClock,
+) -> None:
+    """And not of each one that comes while that list waits for all."""
+
+    def starting_after(seconds: float) -> ScriptedServer:
+        async def initialize(params: dict[str, Any]) -> object:
+            await trio.sleep(seconds)
+            return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}}
+
+        return ScriptedServer(f"after{seconds:g}", tools=["x"], answers={"initialize": initialize})
+
+    servers = map(starting_after, (0, 1, 2, 6))
+    async with open_client(*servers, start_grace=4.0, early=True) as (_, client, nursery):
+        nursery.start_soon(client.listen_changes)
+        assert await client.names() == ["after0__x", "after1__x", "after2__x"]
+        assert trio.current_time() >= 4
+        await trio.sleep(1)
+        assert client.notifications_of(TOOLS_CHANGED) == []
+        await trio.sleep(2)
+        assert client.notifications_of(TOOLS_CHANGED) == [{}]
+        nursery.cancel_scope.cancel()
 
 
 async def test_what_is_known_is_not_told(autojump_clock: MockClock) -> None:
@@ -101,16 +128,14 @@ async def test_only_the_lists_that_are_wanted_are_told(autojump_clock: MockClock
             wanted: (await hearing(world), wanted)
             for wanted in [(), (TOOLS_CHANGED,), (RESOURCES_CHANGED, PROMPTS_CHANGED)]
         }
-        async with trio.open_nursery() as nursery:
+        async with AsyncExitStack() as stack:
             for hearer, wanted in hearers.values():
-                nursery.start_soon(hearer.changes.notify_changes, hearer.send, wanted)
-            await wait_all_tasks_blocked()
+                await stack.enter_async_context(hearer.telling(wanted))
             await offers(server, "y")
             for member, method in (("resourceTemplates", RESOURCES_CHANGED), ("prompts", PROMPTS_CHANGED)):
                 server.lists[member] = []
                 await server.notifies(method)
                 await trio.sleep(2)
-            nursery.cancel_scope.cancel()
         assert {wanted: hearer.heard for wanted, (hearer, _) in hearers.items()} == {
             (): [],
             (TOOLS_CHANGED,): [TOOLS_CHANGED],
@@ -155,16 +180,25 @@ async def test_what_could_not_be_sent_is_not_taken_as_told(autojump_clock: MockC
     async with open_world(server) as world:
         await world.settled()
         hearer = await hearing(world)
-
-        async def stuck(notice: Notification) -> None:
-            await trio.sleep_forever()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hearer.changes.notify_changes, stuck)
+        hearer.is_stuck = True
+        async with hearer.telling():
             await offers(server, "y")
-            nursery.cancel_scope.cancel()
+        hearer.is_stuck = False
         async with hearer.telling():
             await trio.sleep(1)
+        assert hearer.heard == [TOOLS_CHANGED]
+
+
+async def test_a_client_that_had_no_room_is_told_once_it_has_some(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        hearer = await hearing(world)
+        hearer.is_stuck = True
+        async with hearer.telling():
+            await offers(server, "y")
+            hearer.is_stuck = False
+            await trio.sleep(2 * SPACING)
         assert hearer.heard == [TOOLS_CHANGED]
 
 
@@ -183,9 +217,8 @@ async def test_what_changes_in_the_meantime_is_told_after_a_pause(autojump_clock
             await trio.sleep(5)
             assert during <= 12 / 3 + 1
             assert hearer.heard
-            assert (
-                hearer.changes._known[Kind.TOOL] == (await world.router.lists.view(Caller("t", None), Kind.TOOL)).digest
-            )
+            now = await world.router.lists.shown(Caller("t", SHARED), Kind.TOOL)
+            assert hearer.changes._known[Kind.TOOL] == now.digest
 
 
 async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None:
@@ -200,3 +233,59 @@ async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None
             assert everywhere.heard == []
             await offers(server, "x", "y")
             assert (everywhere.heard, at_b.heard) == ([TOOLS_CHANGED], [])
+
+
+async def test_a_client_hears_of_its_own_view_alone(autojump_clock: MockClock) -> None:
+    """Of a change by the server, and of one by a new configuration."""
+    views = {
+        "v": ViewSpec(servers={"a": ViewServer(tools=("x*",))}),
+        "w": ViewSpec(servers={"a": ViewServer(tools=("y*",))}),
+        "plain": ViewSpec(names=ViewNames(NameStyle.PLAIN)),
+    }
+    server, changed = ScriptedServer("a", tools=["x1", "y1"]), "notifications/tools/list_changed"
+    async with open_world(server, views=views) as world, trio.open_nursery() as nursery:
+        clients = {view: await world.client(Endpoint(view=view)) for view in ("", *views)}
+        for client in clients.values():
+            nursery.start_soon(client.listen_changes)
+
+        async def told() -> list[str]:
+            await trio.sleep(5)
+            found = [view for view, client in clients.items() if client.notifications_of(changed)]
+            for client in clients.values():
+                client.notifications.clear()
+            return found
+
+        assert await told() == []
+        server.lists["tools"] = [tool("x1"), tool("y2")]
+        await server.notifies(changed)
+        assert await told() == ["", "w", "plain"]
+        world.configures(server, views={**views, "v": views["w"], "plain": ViewSpec()})
+        assert await told() == ["v", "plain"]
+        world.configures(server, views={**views, "v": views["w"], "plain": ViewSpec(), "new": ViewSpec()})
+        assert await told() == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_leaves_at_once_is_forgotten_and_an_error_for_one_does_not_reach_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    server, crashes = ScriptedServer("a", tools=["x"]), list[Exception]()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        announcements = Announcements(world.router, crashes.append)
+        nursery.start_soon(announcements.run)
+        hearers = [await hearing(world) for _ in range(3)]
+
+        def fail(notice: Notification) -> bool:
+            raise ValueError("no such state")
+
+        listeners = [Listener(hearer.changes.begun, hearer.hear) for hearer in hearers]
+        listeners[0].enqueue = fail
+        for listener in listeners:
+            announcements.add(listener)
+        announcements.remove(listeners[2])
+        await offers(server, "y")
+        assert [str(each) for each in crashes] == ["no such state"]
+        assert [hearer.heard for hearer in hearers] == [[], [TOOLS_CHANGED], []]
+        assert list(announcements._listeners) == [listeners[1]]
+        nursery.cancel_scope.cancel()

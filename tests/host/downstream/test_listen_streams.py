@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import trio
 from mcp_types.methods import parse_server_notification, validate_server_result
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from config import Auth, Consent, Isolation, Listen, Secret
 from host.downstream.http import replies
 from host.downstream.list_changes import SPACING
-from host.downstream.listen_streams import AGREEMENT_TIMEOUT
-from host.jsonrpc.messages import ErrorBody
+from host.downstream.listen_streams import AGREEMENT_TIMEOUT, Subscription
+from host.downstream.stateless import StatelessClient
+from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
-from host.slices import run_inline
+from host.protocol.abilities import NO_ABILITIES
+from host.protocol.subscriptions import Filter
+from host.source import Endpoint
 from host.wire.asgi import HEARTBEAT_INTERVAL
-from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
+from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app, open_stateless
+from tests.kit.awaited import awaited
 from tests.kit.gates import kind
-from tests.kit.world import ScriptedServer, World
+from tests.kit.world import ScriptedServer, World, open_world
+
+pytestmark = pytest.mark.virtual_time
 
 LISTEN = "subscriptions/listen"
 ACK = "notifications/subscriptions/acknowledged"
@@ -84,16 +91,15 @@ async def grows(world: World, server: str = "a", *tools: str) -> None:
 
 
 @pytest.mark.parametrize("id", [1, 0, -7, "1", "", "a b"])
-async def test_the_first_thing_is_what_is_granted(id: object, autojump_clock: MockClock) -> None:
+async def test_the_first_thing_is_what_is_granted(connection: Connection, id: object) -> None:
     """Under the id of the request, with its type (rule 86)."""
-    async with open_http_app() as (_, connection):
-        answer = listens(connection, id, **ALL_LISTS)
-        assert await acknowledged(answer, id) == ALL_LISTS
-        assert answer.status == 200
-        assert answer.streams
-        assert answer.headers["x-accel-buffering"] == "no"
-        assert b"\nid:" not in b"\n" + answer.body
-        assert "mcp-session-id" not in answer.headers
+    answer = listens(connection, id, **ALL_LISTS)
+    assert await acknowledged(answer, id) == ALL_LISTS
+    assert answer.status == 200
+    assert answer.streams
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert b"\nid:" not in b"\n" + answer.body
+    assert "mcp-session-id" not in answer.headers
 
 
 @pytest.mark.parametrize(
@@ -106,15 +112,13 @@ async def test_the_first_thing_is_what_is_granted(id: object, autojump_clock: Mo
         {"unknownThings": True, "resourcesListChanged": True},
     ],
 )
-async def test_no_more_is_granted_than_was_asked_for(wanted: dict[str, Any], autojump_clock: MockClock) -> None:
-    async with open_http_app() as (_, connection):
-        granted = await acknowledged(listens(connection, **wanted))
-        assert granted == {name: True for name, want in wanted.items() if want is True and name in ALL_LISTS}
+async def test_no_more_is_granted_than_was_asked_for(connection: Connection, wanted: dict[str, Any]) -> None:
+    granted = await acknowledged(listens(connection, **wanted))
+    assert granted == {name: True for name, want in wanted.items() if want is True and name in ALL_LISTS}
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
+async def test_what_cannot_be_granted_at_all_is_refused(connection: Connection) -> None:
+    rows: list[dict[str, Any]] = [
         {},
         {"notifications": None},
         {"notifications": []},
@@ -122,17 +126,14 @@ async def test_no_more_is_granted_than_was_asked_for(wanted: dict[str, Any], aut
         {"notifications": {"resourceSubscriptions": "x"}},
         {"notifications": {"resourceSubscriptions": [1]}},
         {"notifications": {"resourceSubscriptions": ["x://y"] * 1001}},
-    ],
-)
-async def test_what_cannot_be_granted_at_all_is_refused(params: dict[str, Any]) -> None:
-    async with open_http_app() as (_, connection):
-        answer = connection.start(LISTEN, params, id=5)
-        await answer.complete.wait()
+    ]
+    for params in rows:
+        answer = await connection.start(LISTEN, params, id=5).ended()
         (message,) = answer.messages()
         assert (answer.status, message["id"], message["error"]["code"]) == (400, 5, -32602)
 
 
-async def test_a_resource_is_granted_once_its_server_has_agreed(autojump_clock: MockClock) -> None:
+async def test_a_resource_is_granted_once_its_server_has_agreed() -> None:
     """(rule 89)"""
     server = watched_server("a", "x://y", "x://hidden", consent=Consent(resources=kind(deny=("x://hidden",))))
     mute = ScriptedServer("b", tools=["x"], resources=["x://y"])
@@ -144,7 +145,7 @@ async def test_a_resource_is_granted_once_its_server_has_agreed(autojump_clock: 
         assert "resources/subscribe" not in mute.asked
 
 
-async def test_a_server_that_refuses_grants_nothing(autojump_clock: MockClock) -> None:
+async def test_a_server_that_refuses_grants_nothing() -> None:
     async def refused(_: dict[str, Any]) -> object:
         raise PeerError(ErrorBody(-32002, "Resource not found", encode({"uri": "x://y"})))
 
@@ -155,7 +156,7 @@ async def test_a_server_that_refuses_grants_nothing(autojump_clock: MockClock) -
         }
 
 
-async def test_a_server_that_does_not_answer_holds_up_nothing(autojump_clock: MockClock) -> None:
+async def test_a_server_that_does_not_answer_holds_up_nothing() -> None:
     """It has said that it tells of such changes, so it is believed (rule 89)."""
 
     async def silent(_: dict[str, Any]) -> object:
@@ -169,7 +170,7 @@ async def test_a_server_that_does_not_answer_holds_up_nothing(autojump_clock: Mo
         assert trio.current_time() - began <= AGREEMENT_TIMEOUT + 0.1
 
 
-async def test_at_a_servers_own_endpoint_its_own_uris_count(autojump_clock: MockClock) -> None:
+async def test_at_a_servers_own_endpoint_its_own_uris_count() -> None:
     server = watched_server()
     async with open_http_app(server) as (_, connection):
         answer = listens(connection, path="/mcp/a", resourceSubscriptions=["x://y"])
@@ -191,7 +192,7 @@ def starting(seconds: float, **more: Any) -> ScriptedServer:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/a"])
-async def test_during_the_start_the_acknowledgement_waits_as_lists_do(path: str, autojump_clock: MockClock) -> None:
+async def test_during_the_start_the_acknowledgement_waits_as_lists_do(path: str) -> None:
     uri = "a+x://y" if path == "/mcp" else "x://y"
     async with open_http_app(starting(2), settled=False) as (_, connection):
         lists = listens(connection, 1, path, **ALL_LISTS)
@@ -202,7 +203,7 @@ async def test_during_the_start_the_acknowledgement_waits_as_lists_do(path: str,
         assert trio.current_time() == pytest.approx(2, abs=0.1)
 
 
-async def test_a_server_that_starts_after_the_grace_is_added(autojump_clock: MockClock) -> None:
+async def test_a_server_that_starts_after_the_grace_is_added() -> None:
     """A resource that the client does not know to be watched is announced as changed."""
     server = starting(10)
     async with open_http_app(server, settled=False, start_grace=3.0) as (_, connection):
@@ -221,7 +222,7 @@ async def test_a_server_that_starts_after_the_grace_is_added(autojump_clock: Moc
         assert server.asked.count("resources/subscribe") == 1
 
 
-async def test_a_server_that_comes_back_without_news_is_added(autojump_clock: MockClock) -> None:
+async def test_a_server_that_comes_back_without_news_is_added() -> None:
     """It lists what it listed before, so nothing else tells of it."""
     server = watched_server()
     async with open_http_app(server) as (world, connection):
@@ -245,26 +246,26 @@ async def test_a_server_that_comes_back_without_news_is_added(autojump_clock: Mo
         assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"})]
 
 
-async def test_what_is_hidden_and_shown_again_is_watched_again(autojump_clock: MockClock) -> None:
+async def test_what_is_hidden_and_shown_again_is_watched_again() -> None:
     server = watched_server("a", "x://y", "x://z")
     async with open_http_app(server) as (world, connection):
         definitions = world.gate.definitions
         (pin,) = [each for each in definitions.pins.pinned() if each.item.name == "x://y"]
         answer = listens(connection, resourceSubscriptions=["a+x://y", "a+x://z"])
         assert len((await acknowledged(answer))["resourceSubscriptions"]) == 2
-        run_inline(definitions.revoke(pin.item, pin.fingerprint, "console"))
+        awaited(definitions.revoke(pin.item, pin.fingerprint, "console"))
         await trio.sleep(5)
         await server.notifies(UPDATED, {"uri": "x://y"})
         await trio.sleep(5)
         assert len(told(answer)) == 1
-        run_inline(definitions.approve(pin.item, pin.fingerprint, "console"))
+        awaited(definitions.approve(pin.item, pin.fingerprint, "console"))
         await trio.sleep(5)
         await server.notifies(UPDATED, {"uri": "x://y", "more": 1})
         await trio.sleep(5)
         assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"}), (UPDATED, {"uri": "a+x://y", "more": 1})]
 
 
-async def test_a_server_that_refuses_is_asked_again_at_growing_intervals(autojump_clock: MockClock) -> None:
+async def test_a_server_that_refuses_is_asked_again_at_growing_intervals() -> None:
     asked: list[float] = []
 
     async def refuse(_: dict[str, Any]) -> object:
@@ -284,7 +285,7 @@ async def test_a_server_that_refuses_is_asked_again_at_growing_intervals(autojum
         assert (UPDATED, {"uri": "a+x://y"}) in told(answer)
 
 
-async def test_when_the_host_stops_it_waits_for_no_start(autojump_clock: MockClock) -> None:
+async def test_when_the_host_stops_it_waits_for_no_start() -> None:
     async with open_http_app(starting(100), settled=False) as (_, connection):
         answer = listens(connection, resourceSubscriptions=["a+x://y"], **ALL_LISTS)
         await trio.sleep(1)
@@ -298,7 +299,7 @@ async def test_when_the_host_stops_it_waits_for_no_start(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", LATEST])
-async def test_only_what_was_asked_for_is_told(revision: str, autojump_clock: MockClock) -> None:
+async def test_only_what_was_asked_for_is_told(revision: str) -> None:
     """(rule 86)"""
     server = watched_server(revision=revision)
     async with open_http_app(server) as (world, connection):
@@ -313,7 +314,7 @@ async def test_only_what_was_asked_for_is_told(revision: str, autojump_clock: Mo
         assert len(told(others, "others")) == 1
 
 
-async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockClock) -> None:
+async def test_many_changes_in_a_moment_are_few_notices() -> None:
     """(rule 85)"""
     server = watched_server()
     async with open_http_app(server) as (world, connection):
@@ -328,7 +329,7 @@ async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockCloc
         assert [each["name"] for each in shown["tools"]] == ["a__t19"]
 
 
-async def test_a_change_before_the_acknowledgement_is_told_after_it(autojump_clock: MockClock) -> None:
+async def test_a_change_before_the_acknowledgement_is_told_after_it() -> None:
     """Nothing comes before it, and nothing is lost (rule 86)."""
 
     async def slow(_: dict[str, Any]) -> object:
@@ -346,7 +347,7 @@ async def test_a_change_before_the_acknowledgement_is_told_after_it(autojump_clo
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", LATEST])
-async def test_a_changed_resource_is_told_by_its_outward_name(revision: str, autojump_clock: MockClock) -> None:
+async def test_a_changed_resource_is_told_by_its_outward_name(revision: str) -> None:
     """Parts of it too; nothing else (rule 66)."""
     server = watched_server("a", "x://y", "x://z", revision=revision)
     async with open_http_app(server) as (_, connection):
@@ -362,7 +363,7 @@ async def test_a_changed_resource_is_told_by_its_outward_name(revision: str, aut
         ]
 
 
-async def test_what_policy_hides_is_not_told_either(autojump_clock: MockClock) -> None:
+async def test_what_policy_hides_is_not_told_either() -> None:
     server = watched_server("a", "x://y", consent=Consent(resources=kind(deny=("x://y/secret*",))))
     async with open_http_app(server) as (_, connection):
         answer = listens(connection, resourceSubscriptions=["a+x://y"])
@@ -373,7 +374,7 @@ async def test_what_policy_hides_is_not_told_either(autojump_clock: MockClock) -
         assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"})]
 
 
-async def test_two_servers_resources_of_one_name_are_two(autojump_clock: MockClock) -> None:
+async def test_two_servers_resources_of_one_name_are_two() -> None:
     servers = watched_server("a"), watched_server("b")
     async with open_http_app(*servers) as (_, connection):
         only_a = listens(connection.another(), resourceSubscriptions=["a+x://y"])
@@ -386,7 +387,7 @@ async def test_two_servers_resources_of_one_name_are_two(autojump_clock: MockClo
         assert len(told(only_a)) == 1
 
 
-async def test_each_of_several_has_its_own_id_even_if_it_is_the_same(autojump_clock: MockClock) -> None:
+async def test_each_of_several_has_its_own_id_even_if_it_is_the_same() -> None:
     """(rule 26)"""
     server = watched_server()
     async with open_http_app(server) as (_, connection):
@@ -400,7 +401,7 @@ async def test_each_of_several_has_its_own_id_even_if_it_is_the_same(autojump_cl
             assert len(told(answer)) == 2
 
 
-async def test_progress_and_logs_never_come_this_way(autojump_clock: MockClock) -> None:
+async def test_progress_and_logs_never_come_this_way() -> None:
     """Not even those of a server that serves this client alone (rules 83, 86)."""
     server = watched_server(isolation=Isolation.PER_CLIENT)
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -419,7 +420,7 @@ async def test_progress_and_logs_never_come_this_way(autojump_clock: MockClock) 
         assert [method for method, _ in told(answer)] == [ACK, UPDATED]
 
 
-async def test_a_call_of_the_same_client_is_answered_elsewhere(autojump_clock: MockClock) -> None:
+async def test_a_call_of_the_same_client_is_answered_elsewhere() -> None:
     server = watched_server()
     async with open_http_app(server) as (_, connection):
         answer = listens(connection, 1, **ALL_LISTS)
@@ -435,7 +436,7 @@ async def test_a_call_of_the_same_client_is_answered_elsewhere(autojump_clock: M
         assert len(answer.messages()) == 1
 
 
-async def test_what_is_told_is_what_this_caller_can_see(autojump_clock: MockClock) -> None:
+async def test_what_is_told_is_what_this_caller_can_see() -> None:
     """A change at one server is none at the endpoint of another."""
     async with open_http_app(watched_server("a"), watched_server("b")) as (world, connection):
         of_a = listens(connection.another(), path="/mcp/a", **ALL_LISTS)
@@ -448,20 +449,19 @@ async def test_what_is_told_is_what_this_caller_can_see(autojump_clock: MockCloc
         assert len(told(of_a)) == 1
 
 
-async def test_a_quiet_stream_gives_signs_of_life(autojump_clock: MockClock) -> None:
+async def test_a_quiet_stream_gives_signs_of_life(connection: Connection) -> None:
     """(rule 28)"""
-    async with open_http_app() as (_, connection):
-        answer = listens(connection)
-        await acknowledged(answer)
-        before = len(answer.body)
-        await trio.sleep(2 * HEARTBEAT_INTERVAL + 1)
-        assert answer.body[before:] == b": working\n\n" * 2
+    answer = listens(connection)
+    await acknowledged(answer)
+    before = len(answer.body)
+    await trio.sleep(2 * HEARTBEAT_INTERVAL + 1)
+    assert answer.body[before:] == b": working\n\n" * 2
 
 
 # Its ends
 
 
-async def test_to_leave_ends_it_and_the_server_is_told(autojump_clock: MockClock) -> None:
+async def test_to_leave_ends_it_and_the_server_is_told() -> None:
     """The last to leave gives the subscription back, and no sooner (rule 88)."""
     server = watched_server()
     async with open_http_app(server) as (_, connection):
@@ -480,7 +480,7 @@ async def test_to_leave_ends_it_and_the_server_is_told(autojump_clock: MockClock
         assert all(answer.after_disconnect == b"" for answer in answers)
 
 
-async def test_to_leave_before_it_was_granted_leaves_nothing_behind(autojump_clock: MockClock) -> None:
+async def test_to_leave_before_it_was_granted_leaves_nothing_behind() -> None:
     answered = trio.Event()
 
     async def slow(_: dict[str, Any]) -> object:
@@ -499,7 +499,7 @@ async def test_to_leave_before_it_was_granted_leaves_nothing_behind(autojump_clo
         assert server.asked.count("resources/unsubscribe") == 1
 
 
-async def test_when_the_host_stops_it_ends_in_good_order(autojump_clock: MockClock) -> None:
+async def test_when_the_host_stops_it_ends_in_good_order() -> None:
     """With a result, which is its last message."""
     async with open_http_app(watched_server()) as (_, connection):
         answer = listens(connection, "s", resourceSubscriptions=["a+x://y"], **ALL_LISTS)
@@ -513,7 +513,7 @@ async def test_when_the_host_stops_it_ends_in_good_order(autojump_clock: MockClo
 
 
 async def test_a_client_that_does_not_read_loses_its_subscription_in_good_order(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it missed it finds by asking again (rules 5, 86)."""
     monkeypatch.setattr(replies, "MAX_KEPT", 20_000)
@@ -537,9 +537,7 @@ async def test_a_client_that_does_not_read_loses_its_subscription_in_good_order(
         await acknowledged(again)
 
 
-async def test_a_long_subscription_keeps_nothing_that_was_read(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_subscription_keeps_nothing_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """(rule 5)"""
     monkeypatch.setattr(replies, "MAX_KEPT", 20_000)
     server = watched_server()
@@ -552,7 +550,7 @@ async def test_a_long_subscription_keeps_nothing_that_was_read(
         assert [params["number"] for _, params in told(answer)[1:]] == list(range(50))
 
 
-async def test_a_server_that_comes_back_is_taken_to_have_changed(autojump_clock: MockClock) -> None:
+async def test_a_server_that_comes_back_is_taken_to_have_changed() -> None:
     """(rules 85, 88)"""
     server = watched_server()
     async with open_http_app(server) as (_, connection):
@@ -565,3 +563,29 @@ async def test_a_server_that_comes_back_is_taken_to_have_changed(autojump_clock:
         assert server.asked.count("resources/subscribe") == 2
         methods = [method for method, _ in told(answer)[1:]]
         assert (UPDATED in methods, "notifications/tools/list_changed" in methods) == (True, True)
+
+
+async def test_a_client_that_leaves_in_whichever_step_leaves_nothing_behind() -> None:
+    """Also in the one in which its subscription would have been acknowledged."""
+    client, said = StatelessClient("c", Endpoint("a"), None, None, object()), list[Notification]()
+    wanted = Filter(frozenset({"notifications/tools/list_changed"}), ("x://y",), ())
+
+    def say(notice: Notification) -> bool:
+        said.append(notice)
+        return True
+
+    world_of = open_world(watched_server())
+    async with world_of as world, open_stateless(world) as stateless, trio.open_nursery() as nursery:
+        await world.settled()
+        announcements = stateless.announcements
+        shared = world.router, stateless.tasks, announcements, 1, wanted, client, NO_ABILITIES, say
+        for steps in 20 * list(range(8, 16)):  # the tasks of one step run in any order
+            subscription = Subscription(*shared, on_end=said.clear)
+            nursery.start_soon(subscription.run)
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            told = len(said)
+            subscription.close()
+            await trio.sleep(1)
+            assert (len(said), announcements._joining, announcements._listeners) == (told, deque(), {}), steps
+        assert said

@@ -14,11 +14,11 @@ from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
 from host.downstream.reading import LARGE_BYTES, MAX_LARGE, MAX_LARGE_PER_CLIENT, QUEUE_TIMEOUT, MessageReader
 from host.errors import TooManyRequests
-from host.jsonrpc.glance import read_unless_long
 from host.jsonrpc.messages import MalformedMessages, Request
 from host.jsonrpc.strict import LIGHT_TOKENS
+from host.wire.link import received_in
 from tests.kit import memory
-from tests.kit.asgi import IO, LATEST, open_http_app
+from tests.kit.asgi import IO, LATEST, open_http_app, open_session
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
 from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import ScriptedServer, tool
@@ -84,6 +84,7 @@ async def test_one_identity_has_two_large_messages_read_at_once_and_the_others_w
     assert len(slow.threads) == 10
 
 
+@pytest.mark.slow
 async def test_no_identity_waits_for_all_that_another_has_sent(slow: Slow) -> None:
     reader = MessageReader()
     async with trio.open_nursery() as nursery:
@@ -149,8 +150,7 @@ async def test_no_body_holds_the_loop(body: str, tool: bytes) -> None:
     """Where it took 0.3 to 1.3 s at once."""
     conditional = Rule("conditional", when=(Condition("owner", (Check("eq", "acme"),)),))
     consent = Consent(tools=KindConsent(allow=(conditional,), ask=(Rule("asked"),)))
-    async with open_http_app(ScriptedServer("a", tools=["conditional", "asked"], consent=consent)) as (_, connection):
-        await connection.open()
+    async with open_session(ScriptedServer("a", tools=["conditional", "asked"], consent=consent)) as (_, connection):
         data = call(ARGUMENTS[body](), tool)
 
         async def ask() -> None:
@@ -176,8 +176,8 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
     # The scripted server reads in the same loop, which is not to be measured.
     monkeypatch.setattr(
         memory,
-        "read_unless_long",
-        lambda data, batches: read_unless_long(data.replace(LONE[arguments], b"{}"), batches),
+        "received_in",
+        lambda data, *more: received_in(data.replace(LONE[arguments], b"{}"), *more),
     )
     annotated = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     schema = annotated if way == "stateless with headers" else {"type": "object"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import trio
@@ -16,7 +19,6 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Trust
-from host.downstream import sessions as sessions_module
 from host.downstream.sessions import (
     IDLE_TIMEOUT,
     MAX_KEPT_NOTICES,
@@ -29,30 +31,32 @@ from host.downstream.sessions import (
 from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
 from host.memory import Budget, Use, client_owner
 from host.peer.outstanding import PeerError
-from host.protocol.methods import PROMPTS_CHANGED, RESOURCE_UPDATED, TOOLS_CHANGED
+from host.protocol.methods import INITIALIZED, PROMPTS_CHANGED, RESOURCE_UPDATED, TOOLS_CHANGED
 from host.protocol.versions import LATEST
-from host.router.lists import PAGE_SIZE
+from host.source import SHARED, Endpoint
 from host.upstream.remembered_lists import SAVE_INTERVAL
+from host.wire.deadlines import CallScope
 from tests.kit.asgi import IO, Connection, open_http_app, open_stateless
+from tests.kit.cost import counted_calls
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused
-from tests.kit.world import ScriptedServer, World, later, open_world, tool
+from tests.kit.world import ScriptedServer, World, announcing, later, open_client, open_world, tool
 
 
 @asynccontextmanager
-async def opened(world: World) -> AsyncIterator[Sessions]:
+async def opened(world: World, limit: int = 1000) -> AsyncIterator[Sessions]:
     async with open_stateless(world) as stateless:
-        yield Sessions(world.router, world.journal, stateless.tasks, world.memory)
+        yield Sessions(world.router, world.journal, stateless.tasks, world.memory, limit)
 
 
 async def test_ids_are_long_random_and_of_one_endpoint() -> None:
     async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
         ids = set()
-        for endpoint in (None, "a") * 20:
+        for endpoint in (SHARED, Endpoint("a")) * 20:
             id, session = sessions.draft(endpoint, "laptop")
             assert sessions.add(id, session)
             assert sessions.find(id, endpoint, "laptop") is session
-            assert sessions.find(id, "a" if endpoint is None else None, "laptop") is None
+            assert sessions.find(id, Endpoint("a") if endpoint is SHARED else SHARED, "laptop") is None
             assert sessions.find(id, endpoint, "desk") is None
             assert sessions.find(id, endpoint, None) is None
             ids.add(id)
@@ -66,7 +70,7 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
     async with open_world(server) as world, opened(world) as sessions, trio.open_nursery() as nursery:
         kept = {}
         for name in ("calling", "listening", "idle"):
-            id, kept[name] = sessions.draft(None, None)
+            id, kept[name] = sessions.draft(SHARED, None)
             sessions.add(id, kept[name])
             params = {"protocolVersion": "2025-11-25", "capabilities": {}}
             await kept[name].open(Request(0, "initialize", Raw(json.dumps(params).encode())))
@@ -83,39 +87,74 @@ async def test_a_session_in_use_is_not_idle(autojump_clock: MockClock) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_one_identitys_many_sessions_make_room_before_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_identitys_many_sessions_make_room_before_anothers() -> None:
     """Even if the other's is older."""
-    monkeypatch.setattr(sessions_module, "MAX_SESSIONS", 4)
-    async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
+    async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world, 4) as sessions:
 
-        def keep(identity: str, last_used: float) -> Session:
-            id, session = sessions.draft(None, identity)
+        def keep(identity: str) -> Session:
+            id, session = sessions.draft(SHARED, identity)
             assert sessions.add(id, session)
-            session.last_used = trio.current_time() + last_used
             return session
 
-        old = keep("desk", -100.0)
-        flood = [keep("laptop", last_used) for last_used in (-2.0, -3.0, -1.0)]
-        new = keep("desk", 0.0)
+        old = keep("desk")
+        flood = [keep("laptop") for _ in range(3)]
+        for session in (flood[0], flood[2]):
+            session.touch()
+        new = keep("desk")
         assert set(sessions) == {old, flood[0], flood[2], new}
         assert [session.ended.is_set() for session in (old, *flood)] == [False, False, True, False]
-        newest = [keep("laptop", n) for n in (1.0, 2.0)]
+        newest = [keep("laptop") for _ in range(2)]
         assert (len(sessions), new in sessions, newest[1] in sessions) == (4, True, True)
 
 
-async def test_an_identity_whose_sessions_are_all_in_use_takes_none_from_another_and_makes_room_for_it(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
-) -> None:
+async def test_a_session_that_has_ended_is_gone_without_the_collector_of_garbage() -> None:
+    """Otherwise the memory of a full table would grow with each newcomer until then."""
+    async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world, 1) as sessions:
+        left: list[ref[Session]] = []
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                id, session = sessions.draft(SHARED, None)
+                assert sessions.add(id, session)
+                left.append(ref(session))
+                params = Raw(b'{"protocolVersion":"2025-11-25"}')
+                await session.open(Request(0, "initialize", params))
+                session.on_notification(Notification(INITIALIZED))
+                call = Request(1, "tools/list")
+                await session.answer(call, session.begin(call), lambda message: True)
+                del session
+            assert [each() is None for each in left] == [True, True, False]
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+async def test_a_newcomer_to_a_full_table_costs_the_same_however_large_it_is(in_use: bool) -> None:
+    costs = []
+    for count in (20, 200):
+        async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world, count) as sessions:
+            for number in range(count):
+                id, session = sessions.draft(SHARED, "laptop" if number else "desk")
+                assert sessions.add(id, session)
+                if in_use:
+                    session.begin(Request(1, "tools/call", Raw(b'{"name":"a__x"}')))
+            id, session = sessions.draft(SHARED, "desk")
+            with counted_calls() as calls:
+                assert sessions.add(id, session)
+            costs.append(len(calls))
+            assert len(sessions) == count
+    assert costs[0] == costs[1]
+
+
+async def test_an_identity_whose_sessions_are_all_in_use_takes_none_from_another_and_makes_room_for_it() -> None:
     """First with a session that only listens, then with the one that was used longest ago."""
-    monkeypatch.setattr(sessions_module, "MAX_SESSIONS", 5)
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, opened(world) as sessions, trio.open_nursery() as nursery:
+    async with open_world(server) as world, opened(world, 5) as sessions, trio.open_nursery() as nursery:
 
         async def keep(identity: str) -> tuple[Session, bool]:
-            id, session = sessions.draft(None, identity)
+            id, session = sessions.draft(SHARED, identity)
             kept = sessions.add(id, session)
-            await trio.sleep(1)
-            session.last_used = trio.current_time()
             return session, kept
 
         call = Request(1, "tools/call", Raw(b'{"name":"a__x"}'))
@@ -143,8 +182,7 @@ async def test_an_identity_whose_sessions_are_all_in_use_takes_none_from_another
 async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_only(autojump_clock: MockClock) -> None:
     """Also when the second change brings back what it knew at first."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         server.lists["tools"].append(tool("y"))
         await server.notifies(TOOLS_CHANGED)
         await trio.sleep(1)
@@ -159,10 +197,12 @@ async def test_a_client_that_lists_between_two_changes_is_told_of_the_second_onl
         nursery.cancel_scope.cancel()
 
 
-async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=[f"t{n}" for n in range(PAGE_SIZE + 1)])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr("host.router.lists.PAGE_SIZE", 2)
+    server = ScriptedServer("a", tools=["x", "y", "z"])
+    async with open_client(server) as (_, client, nursery):
         cursor = (await client.request("tools/list"))["nextCursor"]
         server.lists["tools"].append(tool("new"))
         await server.notifies(TOOLS_CHANGED)
@@ -177,6 +217,7 @@ async def test_a_page_of_the_past_does_not_count_as_knowing_the_present(autojump
 async def test_a_client_that_left_in_between_is_told_all_of_it_when_it_is_back(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
         client = await world.client()
         server.lists["tools"].append(tool("y"))
         server.lists["prompts"].append({"name": "q"})
@@ -185,14 +226,13 @@ async def test_a_client_that_left_in_between_is_told_all_of_it_when_it_is_back(a
         await trio.sleep(2)
         sent: list[str] = []
 
-        async def hang_up_after_one(notice: Notification) -> None:
-            if sent:
-                scope.cancel()
-            await trio.lowlevel.checkpoint()
-            sent.append(notice.method)
+        def take_one(notice: Notification | Request) -> bool:
+            sent.extend([] if sent else [notice.method])
+            return sent == [notice.method]
 
-        with trio.CancelScope() as scope:
-            await client.session.notify_changes(hang_up_after_one)
+        async with announcing(world.router) as announcements:
+            with client.session.listening(announcements, take_one):
+                await trio.sleep(1)
         assert sent == [TOOLS_CHANGED]
         nursery.start_soon(client.listen_changes)
         await trio.sleep(1)
@@ -202,8 +242,7 @@ async def test_a_client_that_left_in_between_is_told_all_of_it_when_it_is_back(a
 
 async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.listen_changes)
         for n in range(50):
             server.lists["tools"].append(tool(f"t{n}"))
@@ -216,26 +255,28 @@ async def test_many_changes_in_a_moment_are_few_notices(autojump_clock: MockCloc
 
 async def test_a_client_is_told_nothing_before_it_has_said_that_it_is_ready(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, opened(world) as sessions, trio.open_nursery() as nursery:
-        _, session = sessions.draft(None, None)
+    async with open_world(server) as world, opened(world) as sessions, announcing(world.router) as announcements:
+        _, session = sessions.draft(SHARED, None)
         told: list[str] = []
 
-        async def send(notice: object) -> None:
-            told.append(str(notice))
-            await trio.lowlevel.checkpoint()
+        def take(notice: Notification | Request) -> bool:
+            told.append(notice.method)
+            return True
 
-        nursery.start_soon(session.notify_changes, send)
-        await session.open(Request(0, "initialize", Raw(b'{"protocolVersion":"2025-11-25"}')))
-        server.lists["tools"].append(tool("y"))
-        await server.notifies(TOOLS_CHANGED)
-        await trio.sleep(5)
-        assert told == []
-        nursery.cancel_scope.cancel()
+        with session.listening(announcements, take):
+            await session.open(Request(0, "initialize", Raw(b'{"protocolVersion":"2025-11-25"}')))
+            server.lists["tools"].append(tool("y"))
+            await server.notifies(TOOLS_CHANGED)
+            await trio.sleep(5)
+            assert told == []
+            session.on_notification(Notification(INITIALIZED))
+            await trio.sleep(1)
+            assert told == [TOOLS_CHANGED]
 
 
 async def test_a_newcomer_waits_for_the_former_stream_and_only_its_heir_cuts_it_off(autojump_clock: MockClock) -> None:
     async with open_world(ScriptedServer("a", tools=["x"])) as world, opened(world) as sessions:
-        id, session = sessions.draft(None, None)
+        id, session = sessions.draft(SHARED, None)
         sessions.add(id, session)
         first = trio.CancelScope()
         assert await sessions.listen(id, first)
@@ -482,9 +523,8 @@ async def test_a_question_that_never_went_out_is_not_called_off() -> None:
         tried.append(type(message))
         return False
 
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        client = await world.client()
-        handle = _RequestHandle(client.session, say, trio.CancelScope())
+    async with open_client(ScriptedServer("a", tools=["x"])) as (_, client, _):
+        handle = _RequestHandle(client.session, say, CallScope())
         with trio.CancelScope() as withdrawn:
             withdrawn.cancel()
             await handle.request("roots/list", {}, None)
@@ -550,26 +590,32 @@ async def declared(connection: Connection, path: str, *, stateless: bool) -> tup
 async def test_at_its_own_endpoint_a_server_declares_what_it_has(
     revision: str, stateless: bool, autojump_clock: MockClock
 ) -> None:
-    """It is waited for, as for its lists. At the endpoint of all servers everything is declared, since any may come."""
+    """At the endpoint of all servers everything is declared, since any may come."""
     pages: dict[str, Any] = {"extensions": {f"{IO}ui": {}}}
-    async with open_http_app(declaring(revision, 2.9), settled=False) as (_, connection):
+    async with open_http_app(declaring(revision, 2.9)) as (_, connection):
         everything, nothing = await declared(connection, "/mcp", stateless=stateless)
-        assert trio.current_time() < 2.5
         assert {name: each for name, each in everything.items() if name in EVERYTHING} == EVERYTHING
         assert nothing is None
         capabilities, info = await declared(connection, "/mcp/a", stateless=stateless)
-        assert trio.current_time() == pytest.approx(2.9, abs=0.1)
         assert capabilities == {**HAS, **(pages if stateless else {})}
         assert info == {"name": "gh", "version": "3"}
 
 
-async def test_what_is_not_known_of_a_server_is_declared_all_the_same(autojump_clock: MockClock) -> None:
-    """A client gets the capabilities only once, and the server may have them when it comes."""
-    async with open_http_app(declaring("2025-11-25", 10), settled=False, start_grace=3.0) as (_, connection):
-        capabilities, info = await declared(connection, "/mcp/a", stateless=False)
-        assert trio.current_time() == pytest.approx(3, abs=0.1)
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/a"])
+@pytest.mark.parametrize("stateless", [False, True])
+async def test_what_is_not_known_of_a_server_is_declared_all_the_same(
+    stateless: bool, path: str, autojump_clock: MockClock
+) -> None:
+    """No server is waited for, but by the first list. A client gets the capabilities only once, and the server may have
+    them when it comes."""
+    async with open_http_app(declaring("2025-11-25", 2.9), settled=False) as (_, connection):
+        capabilities, info = await declared(connection, path, stateless=stateless)
+        assert trio.current_time() < 0.1
         assert {name: each for name, each in capabilities.items() if name in EVERYTHING} == EVERYTHING
         assert info is None
+        tools = (await connection.result("tools/list", path=path))["tools"]
+        assert [each["name"] for each in tools] == ["x" if path == "/mcp/a" else "a__x"]
+        assert trio.current_time() == pytest.approx(2.9, abs=0.1)
 
 
 @pytest.mark.parametrize("stateless", [False, True])
@@ -591,8 +637,121 @@ async def test_what_is_remembered_of_a_server_is_declared_at_once(tmp_path: Path
         await world.settled()
         await trio.sleep(SAVE_INTERVAL)
         began = trio.current_time()
-    async with open_world(declaring("2025-11-25", 100), state=tmp_path) as world:
-        client = await world.client("a")
+    async with open_client(declaring("2025-11-25", 100), state=tmp_path, endpoint="a") as (_, client, _):
         assert trio.current_time() - began < 1
         assert client.opened["capabilities"] == HAS  # type: ignore[attr-defined]
         assert client.opened["_meta"] == {"colonnade/serverInfo": {"name": "gh", "version": "3"}}  # type: ignore[attr-defined]
+
+
+UNDECLARED: dict[str, dict[str, Any]] = {
+    "logging/setLevel": {"level": "info"},
+    "prompts/list": {},
+    "resources/list": {},
+    "resources/templates/list": {},
+    "completion/complete": {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}},
+}
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+async def test_what_the_only_server_does_not_declare_is_no_method_there(stateless: bool) -> None:
+    """As a client that talks to it directly is told. All servers together declare everything."""
+    async with open_http_app(ScriptedServer("a", tools=["x"], capabilities={"tools": {}})) as (world, connection):
+        clients = {path: await world.client(path) for path in ("a", None)}
+
+        async def ask(path: str | None, method: str) -> dict[str, Any]:
+            if stateless:
+                return await connection.result(method, UNDECLARED[method], path="/mcp/a" if path else "/mcp")
+            return dict(await clients[path].request(method, UNDECLARED[method]))
+
+        for method in UNDECLARED:
+            with pytest.raises(Refused) as refused:
+                await ask("a", method)
+            assert (refused.value.code, refused.value.message) == (-32601, "Method not found")
+            if method in ("completion/complete", "logging/setLevel"):
+                continue  # no such prompt; a method that stateless clients do not have
+            assert (await ask(None, method)).popitem()
+        assert (await clients[None].request("logging/setLevel", {"level": "info"})) == {}
+
+
+async def test_what_was_declared_to_a_client_stays_a_method_for_it(autojump_clock: MockClock) -> None:
+    """The server was not known then, so everything was declared."""
+    async with open_world(declaring("2025-11-25", 2.9)) as world:
+        client = await world.client("a", early=True)
+        await world.settled()
+        assert (await client.request("prompts/list", {}))["prompts"] == []
+        with pytest.raises(Refused) as refused:
+            await (await world.client("a")).request("prompts/list", {})
+        assert refused.value.code == -32601
+
+
+async def test_a_server_that_turns_out_not_to_complete_says_so_at_its_own_endpoint() -> None:
+    """2024-11-05 has no capability for it."""
+
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32601, "Method not found"))
+
+    server = ScriptedServer("a", prompts=["p"], revision="2024-11-05", answers={"completion/complete": refuse})
+    async with open_world(server) as world:
+        for endpoint, name in ((None, "a__p"), ("a", "p")):
+            client = await world.client(endpoint)
+            params = {"ref": {"type": "ref/prompt", "name": name}, "argument": {"name": "a", "value": ""}}
+            if endpoint is None:
+                assert (await client.request("completion/complete", params))["completion"]["values"] == []
+            else:
+                with pytest.raises(Refused) as refused:
+                    await client.request("completion/complete", params)
+                assert refused.value.code == -32601
+
+
+BESIDE: dict[str, Any] = {
+    "vendor": {"a": 1.5},
+    "_meta": {"vendor/b": "x", "progressToken": 1, "colonnade/serverInfo": "mine", f"{IO}logLevel": "debug"},
+    "ProtocolVersion": "1",
+    "SupportedVersions": ["1"],
+}
+PASSED = {"vendor": {"a": 1.5}, "_meta": {"vendor/b": "x"}}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("revision", ["2025-11-25", LATEST.name])
+async def test_what_a_server_says_beside_is_passed_on_at_its_own_endpoint(revision: str, stateless: bool) -> None:
+    """In the first result and in its lists; not what belongs to its connection, or is Colonnade's to say."""
+
+    def saying(trust: Trust) -> ScriptedServer:
+        server = declaring(revision)
+        server.spec = replace(server.spec, trust=trust)
+        first = "server/discover" if revision == LATEST.name else "initialize"
+        said = server.answers[first]
+
+        async def answer(params: dict[str, Any]) -> object:
+            found: Any = await said(params)
+            return {**BESIDE, **found, "_meta": {**BESIDE["_meta"], **found.get("_meta", {})}}
+
+        async def list_tools(params: dict[str, Any]) -> object:
+            return {**PASSED, "_meta": BESIDE["_meta"], "resultType": "complete", "tools": [tool("x")]}
+
+        server.answers |= {first: answer, "tools/list": list_tools}
+        return server
+
+    async def heard(server: ScriptedServer, path: str) -> list[dict[str, Any]]:
+        async with open_http_app(server) as (_, connection):
+            if stateless:
+                first = await connection.result("server/discover", path=path)
+                listed = await connection.result("tools/list", path=path)
+            else:
+                client = connection.another()
+                (opened,) = (await client.open(path)).messages()
+                first, listed = opened["result"], (await client.request("tools/list", path=path))["result"]
+            own = {*PASSED, *BESIDE}
+            results = [{name: each for name, each in found.items() if name in own} for found in (first, listed)]
+            for found in results:
+                for name in ("colonnade/serverInfo", f"{IO}serverInfo"):
+                    assert found.get("_meta", {}).pop(name, None) != "mine"
+                if not found.get("_meta"):
+                    found.pop("_meta", None)
+            return results
+
+    assert await heard(saying(Trust.STANDARD), "/mcp/a") == [PASSED, PASSED]
+    assert await heard(saying(Trust.STANDARD), "/mcp") == [{}, {}]
+    assert await heard(saying(Trust.UNTRUSTED), "/mcp/a") == [{}, {}]

@@ -24,12 +24,14 @@ from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
-from host.router.lists import PAGE_SIZE
 from host.seal import KEY_BYTES
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
+from tests.kit.examples import examples
 from tests.kit.gates import kind
 from tests.kit.world import Later, Refusal, ScriptedServer, World, later
+
+pytestmark = pytest.mark.virtual_time
 
 OK: dict[str, Any] = {"content": [{"type": "text", "text": "ok"}]}
 SCHEMA = {"type": "object", "properties": {"org": {"type": "string"}}}
@@ -123,6 +125,12 @@ async def parked(
         nursery.cancel_scope.cancel()
 
 
+@pytest.fixture
+async def call() -> AsyncIterator[Parked]:
+    async with parked() as opened:
+        yield opened
+
+
 # What a result carries
 
 
@@ -172,6 +180,7 @@ def everything(revision: str = "2025-11-25") -> ScriptedServer:
     )
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", LATEST])
 @pytest.mark.parametrize("method", REQUESTS)
 async def test_every_result_says_what_it_is_and_who_gives_it(method: str, revision: str) -> None:
@@ -255,6 +264,19 @@ async def test_logs_come_to_whoever_asks_for_them_and_from_that_level_on() -> No
         assert len(call.messages()) == 3
 
 
+async def test_a_person_is_told_what_the_client_calls_itself() -> None:
+    server = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED)
+    meta = {f"{IO}clientInfo": {"name": "other", "version": "2"}}
+    async with open_http_app(server) as (world, connection):
+        await world.settled()
+        world.approves()
+        with world.auto_answering() as asked:
+            call = connection.start("tools/call", CALL, meta=meta)
+            server.says((await server.hears("tools/call"))["id"], OK)
+            await ends(call)
+    assert [each.context.says for each in asked] == ["other 2"]
+
+
 async def test_without_asking_there_are_no_logs() -> None:
     """Not even when another request asked, or did before (rule 83)."""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
@@ -312,25 +334,24 @@ async def test_a_stateless_server_is_told_of_the_level_with_the_request() -> Non
 # Questions of servers that have a handshake
 
 
-async def test_a_question_ends_the_request_and_the_next_one_brings_the_answer(autojump_clock: MockClock) -> None:
+async def test_a_question_ends_the_request_and_the_next_one_brings_the_answer(call: Parked) -> None:
     """The server works on one call all the while (rules 73, 108)."""
-    async with parked() as call:
-        result = call.result
-        assert result["resultType"] == "input_required"
-        assert result["_meta"][f"{IO}serverInfo"]["name"] == "colonnade"
-        assert {"ttlMs", "cacheScope"}.isdisjoint(result)
-        ((method, params),) = asked_of(result)
-        assert method == "elicitation/create"
-        assert params == {**FORM, "message": "[a] Which?"}
-        again = call.connection.start("tools/call", retry(CALL, result), id="second", capabilities=FORMS)
-        assert await call.question.comes() == YES
-        call.server.says(call.asked["id"], OK)
-        assert (await ends(again))["content"] == OK["content"]
-        assert again.messages()[-1]["id"] == "second"
-        call.server.hears_nothing_more()
+    result = call.result
+    assert result["resultType"] == "input_required"
+    assert result["_meta"][f"{IO}serverInfo"]["name"] == "colonnade"
+    assert {"ttlMs", "cacheScope"}.isdisjoint(result)
+    ((method, params),) = asked_of(result)
+    assert method == "elicitation/create"
+    assert params == {**FORM, "message": "[a] Which?"}
+    again = call.connection.start("tools/call", retry(CALL, result), id="second", capabilities=FORMS)
+    assert await call.question.comes() == YES
+    call.server.says(call.asked["id"], OK)
+    assert (await ends(again))["content"] == OK["content"]
+    assert again.messages()[-1]["id"] == "second"
+    call.server.hears_nothing_more()
 
 
-async def test_a_server_may_ask_several_things_and_then_more(autojump_clock: MockClock) -> None:
+async def test_a_server_may_ask_several_things_and_then_more() -> None:
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         first = connection.start("tools/call", CALL, capabilities=ALL)
@@ -370,9 +391,7 @@ async def test_a_server_may_ask_several_things_and_then_more(autojump_clock: Moc
 @pytest.mark.parametrize(
     ("method", "params"), [("prompts/get", {"name": "a__p"}), ("resources/read", {"uri": "a+x://y"})]
 )
-async def test_prompts_and_resources_may_ask_too(
-    method: str, params: dict[str, Any], autojump_clock: MockClock
-) -> None:
+async def test_prompts_and_resources_may_ask_too(method: str, params: dict[str, Any]) -> None:
     """A result that a question came before is nobody else's, and stale (rule 96)."""
     server = ScriptedServer("a", prompts=["p"], resources=["x://y"])
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -391,6 +410,7 @@ async def test_prompts_and_resources_may_ask_too(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -403,29 +423,26 @@ async def test_prompts_and_resources_may_ask_too(
         {"arguments": {"k": True, "deep": {"b": [1, 2], "a": "\u00e9"}}},
         {"arguments": {"k": 1, "deep": {"b": [1, 2], "a": "\u00e9"}, "more": None}},
         {"arguments": {}},
-        {"more": 1},
-        {"\ud800": 1},
     ],
 )
-async def test_a_state_is_good_for_the_same_request_alone(changed: dict[str, Any], autojump_clock: MockClock) -> None:
+async def test_a_state_is_good_for_the_same_request_alone(changed: dict[str, Any]) -> None:
     """(rules 80, 108)"""
     async with parked(ScriptedServer("b", tools=["x"])) as call:
         await call.refused({**retry(CALL, call.result), **changed})
 
 
-async def test_how_the_same_request_is_written_does_not_matter(autojump_clock: MockClock) -> None:
-    async with parked() as call:
-        arguments = {"deep": {"a": "\u00e9", "b": [1, 2]}, "k": 1}
-        params = retry(CALL, call.result, unknown={"a": 1})
-        turned = {name: params[name] for name in reversed(params)} | {"arguments": arguments}
-        meta = {"progressToken": 7, "vendor/key": {"a": 1}, f"{IO}clientInfo": {"name": "other", "version": "2"}}
-        again = call.connection.start("tools/call", turned, capabilities=FORMS, meta=meta)
-        assert await call.question.comes() == YES
-        call.server.says(call.asked["id"], OK)
-        assert (await ends(again))["content"] == OK["content"]
+async def test_how_the_same_request_is_written_does_not_matter(call: Parked) -> None:
+    arguments = {"deep": {"a": "\u00e9", "b": [1, 2]}, "k": 1}
+    params = {**retry(CALL, call.result, unknown={"a": 1}), "more": 1, "task": None}
+    turned = {name: params[name] for name in reversed(params)} | {"arguments": arguments}
+    meta = {"progressToken": 7, "vendor/key": {"a": 1}, f"{IO}clientInfo": {"name": "other", "version": "2"}}
+    again = call.connection.start("tools/call", turned, capabilities=FORMS, meta=meta)
+    assert await call.question.comes() == YES
+    call.server.says(call.asked["id"], OK)
+    assert (await ends(again))["content"] == OK["content"]
 
 
-async def test_a_state_is_good_for_one_method_alone(autojump_clock: MockClock) -> None:
+async def test_a_state_is_good_for_one_method_alone() -> None:
     server = ScriptedServer("a", tools=["x"], prompts=["x"])
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         params = {"name": "a__x"}
@@ -440,7 +457,7 @@ async def test_a_state_is_good_for_one_method_alone(autojump_clock: MockClock) -
         nursery.cancel_scope.cancel()
 
 
-async def test_a_state_is_good_for_whoever_got_it(autojump_clock: MockClock) -> None:
+async def test_a_state_is_good_for_whoever_got_it() -> None:
     """(rules 30, 80)"""
     async with parked(listen=TOKENS, headers=DESK) as call:
         await call.refused(retry(CALL, call.result), headers=LAPTOP)
@@ -450,7 +467,7 @@ async def test_a_state_is_good_for_whoever_got_it(autojump_clock: MockClock) -> 
         await ends(again)
 
 
-async def test_a_state_is_good_at_its_endpoint_alone(autojump_clock: MockClock) -> None:
+async def test_a_state_is_good_at_its_endpoint_alone() -> None:
     server = ScriptedServer("a", tools=["a__x"])  # called the same at both, almost
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         first = connection.start("tools/call", {"name": "a__x"}, path="/mcp/a", capabilities=FORMS)
@@ -465,26 +482,49 @@ async def test_a_state_is_good_at_its_endpoint_alone(autojump_clock: MockClock) 
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("state", ["", "x", "c1.", "c1.AAAA", "c1." + "A" * 100, "\u00e9", "x" * 100_000])
-async def test_a_state_that_is_none_of_ours_opens_nothing(state: str, autojump_clock: MockClock) -> None:
-    async with parked() as call:
-        await call.refused({**retry(CALL, call.result), "requestState": state})
+async def test_a_state_that_is_none_of_ours_opens_nothing(call: Parked, state: str) -> None:
+    await call.refused({**retry(CALL, call.result), "requestState": state})
 
 
-@pytest.mark.parametrize("wrong", [None, 1, {}, []])
-async def test_a_state_is_text(wrong: object, autojump_clock: MockClock) -> None:
-    async with parked() as call:
-        await call.refused({**retry(CALL, call.result), "requestState": wrong})
+@pytest.mark.parametrize("wrong", [1, {}, []])
+async def test_a_state_is_text(call: Parked, wrong: object) -> None:
+    await call.refused({**retry(CALL, call.result), "requestState": wrong})
 
 
-@pytest.mark.parametrize("wrong", [None, 1, "x", [], {"q": 1}, {"q": None}])
-async def test_answers_are_objects(wrong: object, autojump_clock: MockClock) -> None:
-    async with parked() as call:
-        await call.refused({**retry(CALL, call.result), "inputResponses": wrong})
+@pytest.mark.few(2)
+@pytest.mark.parametrize("wrong", [1, "x", [], {"q": 1}, {"q": None}])
+async def test_answers_are_objects(call: Parked, wrong: object) -> None:
+    await call.refused({**retry(CALL, call.result), "inputResponses": wrong})
+
+
+async def test_a_member_of_a_round_that_is_null_is_missing() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (_, connection):
+        params = {**CALL, "inputResponses": None, "requestState": None}
+        call = connection.start("tools/call", params, meta={f"{IO}logLevel": None})
+        asked = await server.hears("tools/call")
+        assert asked.keys() == {"name", "arguments", "_meta", "id"}
+        server.says(asked["id"], OK)
+        assert (await ends(call))["content"] == OK["content"]
+
+
+async def test_without_arguments_and_with_none_the_request_is_the_same() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
+        first = connection.start("tools/call", {"name": "a__x"}, capabilities=FORMS)
+        asked = await server.hears("tools/call")
+        question = later(nursery, server.asks, "elicitation/create", FORM)
+        params = {**retry({"name": "a__x"}, await ends(first)), "arguments": {}}
+        again = connection.start("tools/call", params, capabilities=FORMS)
+        assert await question.comes() == YES
+        server.says(asked["id"], OK)
+        assert (await ends(again))["content"] == OK["content"]
 
 
 @given(at=st.integers(0, 2**16), bit=st.integers(0, 7))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_flipped_bit_of_a_state_opens_nothing(at: int, bit: int) -> None:
     """(rule 80)"""
 
@@ -497,8 +537,9 @@ def test_a_flipped_bit_of_a_state_opens_nothing(at: int, bit: int) -> None:
     trio.run(try_it, clock=MockClock(autojump_threshold=0))
 
 
-async def test_a_cursor_is_no_state(autojump_clock: MockClock) -> None:
-    many = ScriptedServer("b", tools=[f"t{number}" for number in range(PAGE_SIZE + 1)])
+async def test_a_cursor_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.router.lists.PAGE_SIZE", 2)
+    many = ScriptedServer("b", tools=["x", "y", "z"])
     async with parked(many) as call:
         cursor = (await call.connection.result("tools/list"))["nextCursor"]
         await call.refused({**retry(CALL, call.result), "requestState": cursor})
@@ -506,7 +547,7 @@ async def test_a_cursor_is_no_state(autojump_clock: MockClock) -> None:
             await call.connection.result("tools/list", {"cursor": call.state})
 
 
-async def test_a_state_that_is_too_old_opens_nothing(autojump_clock: MockClock) -> None:
+async def test_a_state_that_is_too_old_opens_nothing() -> None:
     """By then the server has been told that the form was closed, and that its call is off (rules 108, 109)."""
     async with parked(timeout=7200) as call:
         await trio.sleep(PARKED_LIFETIME - 9)
@@ -520,22 +561,21 @@ async def test_a_state_that_is_too_old_opens_nothing(autojump_clock: MockClock) 
         call.server.hears_nothing_more()
 
 
-async def test_a_missing_answer_is_asked_for_again(autojump_clock: MockClock) -> None:
+async def test_a_missing_answer_is_asked_for_again(call: Parked) -> None:
     """Under the same key."""
-    async with parked() as call:
-        result = call.result
-        for answers in ({}, {"unknown": YES}):
-            params = {**CALL, "inputResponses": answers, "requestState": result["requestState"]}
-            result = await call.connection.result("tools/call", params, capabilities=FORMS)
-            assert result["inputRequests"] == call.result["inputRequests"]
-            assert not call.question.done
-        again = call.connection.start("tools/call", retry(CALL, result), capabilities=FORMS)
-        assert await call.question.comes() == YES
-        call.server.says(call.asked["id"], OK)
-        await ends(again)
+    result = call.result
+    for answers in ({}, {"unknown": YES}):
+        params = {**CALL, "inputResponses": answers, "requestState": result["requestState"]}
+        result = await call.connection.result("tools/call", params, capabilities=FORMS)
+        assert result["inputRequests"] == call.result["inputRequests"]
+        assert not call.question.done
+    again = call.connection.start("tools/call", retry(CALL, result), capabilities=FORMS)
+    assert await call.question.comes() == YES
+    call.server.says(call.asked["id"], OK)
+    await ends(again)
 
 
-async def test_a_request_that_is_repeated_runs_nothing_again(autojump_clock: MockClock) -> None:
+async def test_a_request_that_is_repeated_runs_nothing_again() -> None:
     """Its outcome is had again for a while, and then it is over (rules 38, 108)."""
     async with parked(timeout=600) as call:
         params = retry(CALL, call.result)
@@ -557,44 +597,39 @@ async def test_a_request_that_is_repeated_runs_nothing_again(autojump_clock: Moc
         call.server.hears_nothing_more()
 
 
-async def test_the_client_of_a_retry_that_leaves_cancels_the_call(autojump_clock: MockClock) -> None:
+async def test_the_client_of_a_retry_that_leaves_cancels_the_call(call: Parked) -> None:
     """(rules 24, 50)"""
-    async with parked() as call:
-        leaving = call.connection.another()
-        again = leaving.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        assert await call.question.comes() == YES
-        leaving.leaves.set()
-        assert (await call.server.hears("notifications/cancelled"))["requestId"] == call.asked["id"]
-        await wait_all_tasks_blocked()
-        assert again.after_disconnect == b""
-        with pytest.raises(Refusal):
-            await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    leaving = call.connection.another()
+    again = leaving.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    assert await call.question.comes() == YES
+    leaving.leaves.set()
+    assert (await call.server.hears("notifications/cancelled"))["requestId"] == call.asked["id"]
+    await wait_all_tasks_blocked()
+    assert again.after_disconnect == b""
+    with pytest.raises(Refusal):
+        await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
 
 
-async def test_the_client_of_a_finished_round_that_leaves_cancels_nothing(autojump_clock: MockClock) -> None:
+async def test_the_client_of_a_finished_round_that_leaves_cancels_nothing(call: Parked) -> None:
     """Between two requests there is nobody who could leave."""
-    async with parked() as call:
-        call.connection.leaves.set()
-        other = call.connection.another()
-        again = other.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        assert await call.question.comes() == YES
-        call.server.says(call.asked["id"], OK)
-        await ends(again)
+    call.connection.leaves.set()
+    other = call.connection.another()
+    again = other.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    assert await call.question.comes() == YES
+    call.server.says(call.asked["id"], OK)
+    await ends(again)
 
 
-async def test_a_server_that_dies_meanwhile_fails_the_call(autojump_clock: MockClock) -> None:
+async def test_a_server_that_dies_meanwhile_fails_the_call(call: Parked) -> None:
     """Once, and for the retry (rule 107)."""
-    async with parked() as call:
-        call.server.dies()
-        await trio.sleep(1)
-        result = await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        assert result["isError"]
-        assert call.server.asked.count("tools/call") == 1
+    call.server.dies()
+    await trio.sleep(1)
+    result = await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    assert result["isError"]
+    assert call.server.asked.count("tools/call") == 1
 
 
-async def test_progress_between_two_requests_is_lost_and_then_goes_under_the_new_token(
-    autojump_clock: MockClock,
-) -> None:
+async def test_progress_between_two_requests_is_lost_and_then_goes_under_the_new_token() -> None:
     """(rule 43)"""
     server = ScriptedServer("a", tools=["x"])
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -617,7 +652,7 @@ async def test_progress_between_two_requests_is_lost_and_then_goes_under_the_new
         nursery.cancel_scope.cancel()
 
 
-async def test_a_question_may_come_after_progress(autojump_clock: MockClock) -> None:
+async def test_a_question_may_come_after_progress() -> None:
     """Then the questions are the last message of a stream."""
     server = ScriptedServer("a", tools=["x"])
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -636,6 +671,7 @@ async def test_a_question_may_come_after_progress(autojump_clock: MockClock) -> 
 # What may be asked
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("method", "params", "declared", "lacks"),
     [
@@ -649,7 +685,7 @@ async def test_a_question_may_come_after_progress(autojump_clock: MockClock) -> 
 )
 @pytest.mark.parametrize("outcome", ["error", "isError", "result"])
 async def test_nothing_is_asked_that_the_request_does_not_declare(
-    method: str, params: Any, declared: dict[str, Any], lacks: str, outcome: str, autojump_clock: MockClock
+    method: str, params: Any, declared: dict[str, Any], lacks: str, outcome: str
 ) -> None:
     """The server's own result or failure stays; a failure also says what the request did not declare (rule 74)."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
@@ -676,7 +712,7 @@ async def test_nothing_is_asked_that_the_request_does_not_declare(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_server_that_passes_the_refusal_on_fails_for_want_of_a_capability(autojump_clock: MockClock) -> None:
+async def test_a_server_that_passes_the_refusal_on_fails_for_want_of_a_capability() -> None:
     """Nothing of the server's own is replaced: the error is the one that it got (rule 74)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_http_app(server) as (_, connection):
@@ -692,9 +728,7 @@ async def test_a_server_that_passes_the_refusal_on_fails_for_want_of_a_capabilit
 
 
 @pytest.mark.parametrize("failed", [False, True])
-async def test_roots_that_the_request_does_not_declare_are_none_and_its_failure_is_its_own(
-    failed: bool, autojump_clock: MockClock
-) -> None:
+async def test_roots_that_the_request_does_not_declare_are_none_and_its_failure_is_its_own(failed: bool) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities={})
@@ -710,25 +744,24 @@ async def test_roots_that_the_request_does_not_declare_are_none_and_its_failure_
             assert (await ends(call))["content"] == OK["content"]
 
 
-async def test_a_retry_is_asked_nothing_that_it_does_not_declare(autojump_clock: MockClock) -> None:
+async def test_a_retry_is_asked_nothing_that_it_does_not_declare(call: Parked) -> None:
     """Each request speaks for itself (rules 26, 74)."""
-    async with parked() as call:
-        lesser = call.connection.start("tools/call", retry(CALL, call.result), capabilities={"roots": {}})
-        assert await call.question.comes() == YES
-        more = later(call.nursery, call.server.asks, "elicitation/create", FORM)
-        with pytest.raises(Refusal) as refusal:
-            await ends(lesser)
-        assert (lesser.status, refusal.value.code) == (400, -32021)
-        assert refusal.value.data == {"requiredCapabilities": {"elicitation": {"form": {}}}}
-        assert not more.done
-        result = await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        again = call.connection.start("tools/call", retry(CALL, result, NO), capabilities=FORMS)
-        assert await more.comes() == NO
-        call.server.says(call.asked["id"], OK)
-        await ends(again)
+    lesser = call.connection.start("tools/call", retry(CALL, call.result), capabilities={"roots": {}})
+    assert await call.question.comes() == YES
+    more = later(call.nursery, call.server.asks, "elicitation/create", FORM)
+    with pytest.raises(Refusal) as refusal:
+        await ends(lesser)
+    assert (lesser.status, refusal.value.code) == (400, -32021)
+    assert refusal.value.data == {"requiredCapabilities": {"elicitation": {"form": {}}}}
+    assert not more.done
+    result = await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    again = call.connection.start("tools/call", retry(CALL, result, NO), capabilities=FORMS)
+    assert await more.comes() == NO
+    call.server.says(call.asked["id"], OK)
+    await ends(again)
 
 
-async def test_a_page_is_asked_for_without_an_id(autojump_clock: MockClock) -> None:
+async def test_a_page_is_asked_for_without_an_id() -> None:
     """And nobody hears that it is done (rule 76)."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -750,7 +783,7 @@ async def test_a_page_is_asked_for_without_an_id(autojump_clock: MockClock) -> N
 PAGES = {"elicitations": [PAGE, {**PAGE, "elicitationId": "2", "url": "https://example.com/2"}]}
 
 
-async def test_pages_that_a_server_wants_visited_first_are_questions(autojump_clock: MockClock) -> None:
+async def test_pages_that_a_server_wants_visited_first_are_questions() -> None:
     """And the server is asked again once the client comes back."""
 
     async def visit_first(_: dict[str, Any]) -> object:
@@ -836,9 +869,7 @@ async def visiting(
 
 
 @pytest.mark.parametrize(("method", "params"), [("tools/call", CALL), GET])
-async def test_a_state_sends_a_call_once_more_and_never_again(
-    method: str, params: dict[str, Any], autojump_clock: MockClock
-) -> None:
+async def test_a_state_sends_a_call_once_more_and_never_again(method: str, params: dict[str, Any]) -> None:
     """Whatever comes with it (rules 80, 108)."""
     async with visiting(method, params) as at:
         at.open = False
@@ -850,7 +881,7 @@ async def test_a_state_sends_a_call_once_more_and_never_again(
         await at.refused(at.retry("accept", "accept"))
 
 
-async def test_of_two_at_once_one_is_sent(autojump_clock: MockClock) -> None:
+async def test_of_two_at_once_one_is_sent() -> None:
     async with visiting() as at:
         at.open = False
         calls = [at.connection.another().start("tools/call", at.retry("accept", "accept"), capabilities=ALL)]
@@ -862,9 +893,7 @@ async def test_of_two_at_once_one_is_sent(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("actions", [("decline", "accept"), ("accept", "cancel"), (None, "decline"), ("x", "accept")])
-async def test_pages_that_were_not_visited_are_the_end_of_the_call(
-    actions: tuple[str | None, ...], autojump_clock: MockClock
-) -> None:
+async def test_pages_that_were_not_visited_are_the_end_of_the_call(actions: tuple[str | None, ...]) -> None:
     """Its server hears nothing of it, also not later."""
     async with visiting(capabilities={"tools": {}, "prompts": {}, "logging": {}}) as at:
         before = at.heard
@@ -875,13 +904,13 @@ async def test_pages_that_were_not_visited_are_the_end_of_the_call(
         await at.refused(at.retry("accept", "accept"))
 
 
-async def test_of_anything_but_a_tool_that_is_an_error(autojump_clock: MockClock) -> None:
+async def test_of_anything_but_a_tool_that_is_an_error() -> None:
     async with visiting(*GET) as at:
         await at.refused(at.retry("accept", "decline"), 403)
 
 
 @pytest.mark.parametrize("left", ["one", "all", "member"])
-async def test_pages_that_nothing_is_said_of_are_asked_for_again(left: str, autojump_clock: MockClock) -> None:
+async def test_pages_that_nothing_is_said_of_are_asked_for_again(left: str) -> None:
     """The same ones, and the state that came first is good for nothing more (rule 108)."""
     async with visiting() as at:
         at.open = False
@@ -900,14 +929,14 @@ async def test_pages_that_nothing_is_said_of_are_asked_for_again(left: str, auto
         assert at.calls == 2
 
 
-async def test_pages_are_not_asked_for_again_of_a_client_that_shows_none(autojump_clock: MockClock) -> None:
+async def test_pages_are_not_asked_for_again_of_a_client_that_shows_none() -> None:
     """(rule 74)"""
     async with visiting() as at:
         await at.refused(at.retry("accept", None), -32021, capabilities=FORMS)
 
 
 @pytest.mark.parametrize("wrong", ["token", "endpoint", "name", "state", "expired"])
-async def test_what_sends_a_call_once_more_is_as_well_kept(wrong: str, autojump_clock: MockClock) -> None:
+async def test_what_sends_a_call_once_more_is_as_well_kept(wrong: str) -> None:
     """And no longer than a call waits (rule 80)."""
     async with visiting(listen=TOKENS) as at:
         params = at.retry("accept", "accept")
@@ -926,7 +955,7 @@ async def test_what_sends_a_call_once_more_is_as_well_kept(wrong: str, autojump_
 
 
 async def test_only_so_many_used_states_are_remembered_and_none_is_forgotten_before_its_time(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """(rule 5)"""
     monkeypatch.setattr(stateless, "MAX_SPENT_PER_OWNER", 1)
@@ -943,9 +972,7 @@ async def test_only_so_many_used_states_are_remembered_and_none_is_forgotten_bef
         assert (await at.ask(at.retry("accept", "accept")))["content"] == OK["content"]
 
 
-async def test_the_state_of_a_stateless_server_can_be_brought_back_as_often_as_it_likes(
-    autojump_clock: MockClock,
-) -> None:
+async def test_the_state_of_a_stateless_server_can_be_brought_back_as_often_as_it_likes() -> None:
     """What it means is its own affair (rule 79)."""
     results = [inputs(k=("elicitation/create", FORM)), *[{"resultType": "complete", **OK}] * 2]
 
@@ -961,9 +988,7 @@ async def test_the_state_of_a_stateless_server_can_be_brought_back_as_often_as_i
 
 
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {}}])
-async def test_pages_for_a_client_that_shows_none_are_a_missing_capability(
-    declared: dict[str, Any], autojump_clock: MockClock
-) -> None:
+async def test_pages_for_a_client_that_shows_none_are_a_missing_capability(declared: dict[str, Any]) -> None:
     async def visit_first(_: dict[str, Any]) -> object:
         raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
 
@@ -977,7 +1002,7 @@ async def test_pages_for_a_client_that_shows_none_are_a_missing_capability(
 
 
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
-async def test_what_policy_forbids_is_no_missing_capability(trust: Trust, autojump_clock: MockClock) -> None:
+async def test_what_policy_forbids_is_no_missing_capability(trust: Trust) -> None:
     """Nor is what a person would have to allow. The client would declare it for ever, and in vain."""
     server = ScriptedServer("a", tools=["x"], trust=trust)
     async with trio.open_nursery() as nursery, open_http_app(server) as (world, connection):
@@ -998,7 +1023,7 @@ async def test_what_policy_forbids_is_no_missing_capability(trust: Trust, autoju
 
 
 @pytest.mark.parametrize("method", ["completion/complete"])
-async def test_while_anything_else_is_answered_nobody_is_asked(method: str, autojump_clock: MockClock) -> None:
+async def test_while_anything_else_is_answered_nobody_is_asked(method: str) -> None:
     """(rule 78)"""
     server = ScriptedServer("a", prompts=["p"], trust=Trust.TRUSTED)
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -1016,7 +1041,7 @@ async def test_while_anything_else_is_answered_nobody_is_asked(method: str, auto
         nursery.cancel_scope.cancel()
 
 
-async def test_a_question_that_may_be_either_of_two_callers_reaches_nobody(autojump_clock: MockClock) -> None:
+async def test_a_question_that_may_be_either_of_two_callers_reaches_nobody() -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"])
     async with trio.open_nursery() as nursery, open_http_app(server, listen=TOKENS) as (_, connection):
@@ -1028,7 +1053,7 @@ async def test_a_question_that_may_be_either_of_two_callers_reaches_nobody(autoj
         nursery.cancel_scope.cancel()
 
 
-async def test_a_question_belongs_to_the_request_that_it_came_with(autojump_clock: MockClock) -> None:
+async def test_a_question_belongs_to_the_request_that_it_came_with() -> None:
     """And asks nobody else (rule 71)."""
     server = ScriptedServer("a", tools=["x"])
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -1044,7 +1069,7 @@ async def test_a_question_belongs_to_the_request_that_it_came_with(autojump_cloc
         nursery.cancel_scope.cancel()
 
 
-async def test_a_dedicated_server_of_one_client_asks_that_client(autojump_clock: MockClock) -> None:
+async def test_a_dedicated_server_of_one_client_asks_that_client() -> None:
     server = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CLIENT)
     async with trio.open_nursery() as nursery, open_http_app(server, listen=TOKENS) as (_, connection):
         connection.headers.update(DESK)
@@ -1062,7 +1087,7 @@ async def test_a_dedicated_server_of_one_client_asks_that_client(autojump_clock:
 # Questions of servers that are stateless themselves
 
 
-async def test_what_a_stateless_server_asks_is_handed_on_with_its_state_wrapped(autojump_clock: MockClock) -> None:
+async def test_what_a_stateless_server_asks_is_handed_on_with_its_state_wrapped() -> None:
     """Its keys stay; its state goes back byte for byte, and under a new id (rules 79, 80)."""
     server = ScriptedServer("a", tools=["x"], revision=LATEST, trust=Trust.TRUSTED)
     theirs = 'any {"thing"} \u00e9\n'
@@ -1088,7 +1113,7 @@ async def test_what_a_stateless_server_asks_is_handed_on_with_its_state_wrapped(
         assert (await ends(again))["content"] == OK["content"]
 
 
-async def test_a_stateless_servers_state_outlives_the_host(autojump_clock: MockClock) -> None:
+async def test_a_stateless_servers_state_outlives_the_host() -> None:
     """The server keeps nothing for it either, so its call goes on; with another key it does not (rule 80)."""
     params: dict[str, Any] = {}
     for at, key in enumerate((KEY, KEY, None)):
@@ -1106,13 +1131,14 @@ async def test_a_stateless_servers_state_outlives_the_host(autojump_clock: MockC
             params = retry(CALL, await ends(call))
 
 
-async def test_what_ended_with_the_host_is_refused_with_a_way_out(autojump_clock: MockClock) -> None:
+async def test_what_ended_with_the_host_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that wait here, lists by the page, and what may be sent once and nobody knows whether it was (rule 80)."""
+    monkeypatch.setattr("host.router.lists.PAGE_SIZE", 2)
 
     async def visit(_: dict[str, Any]) -> object:
         raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
 
-    tools = ["x", *(f"t{at}" for at in range(PAGE_SIZE))]
+    tools = ["x", "y", "z"]
     async with trio.open_nursery() as nursery:
         asking, visiting = (
             ScriptedServer("a", tools=tools),
@@ -1139,7 +1165,7 @@ async def test_what_ended_with_the_host_is_refused_with_a_way_out(autojump_clock
         assert [server.asked.count("tools/call") for server in servers] == [0, 0]
 
 
-async def test_a_server_without_a_state_gets_none_back(autojump_clock: MockClock) -> None:
+async def test_a_server_without_a_state_gets_none_back() -> None:
     """(rule 79)"""
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
     async with open_http_app(server) as (_, connection):
@@ -1155,7 +1181,7 @@ async def test_a_server_without_a_state_gets_none_back(autojump_clock: MockClock
         await ends(again)
 
 
-async def test_a_server_that_only_wants_to_be_asked_again_is(autojump_clock: MockClock) -> None:
+async def test_a_server_that_only_wants_to_be_asked_again_is() -> None:
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
     async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL)
@@ -1173,7 +1199,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("wrong", ["token", "endpoint", "name", "arguments", "state", "expired"])
-async def test_a_stateless_servers_state_is_as_well_kept(wrong: str, autojump_clock: MockClock) -> None:
+async def test_a_stateless_servers_state_is_as_well_kept(wrong: str) -> None:
     """(rule 80)"""
     server = ScriptedServer("a", tools=["x", "y", "a__x"], revision=LATEST)
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -1201,7 +1227,7 @@ async def test_a_stateless_servers_state_is_as_well_kept(wrong: str, autojump_cl
         server.hears_nothing_more()
 
 
-async def test_a_stateless_server_that_asks_what_it_may_not_fails_its_call(autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_that_asks_what_it_may_not_fails_its_call() -> None:
     """What it asks reaches nobody (rule 74)."""
     server = ScriptedServer("a", tools=["x"], revision=LATEST, trust=Trust.TRUSTED)
     async with open_http_app(server) as (_, connection):
@@ -1212,7 +1238,7 @@ async def test_a_stateless_server_that_asks_what_it_may_not_fails_its_call(autoj
         assert (result["resultType"], result["isError"]) == ("complete", True)
 
 
-async def test_a_stateless_server_says_itself_what_the_client_lacks(autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_says_itself_what_the_client_lacks() -> None:
     server = ScriptedServer("a", tools=["x"], revision=LATEST)
     async with open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL)
@@ -1225,7 +1251,7 @@ async def test_a_stateless_server_says_itself_what_the_client_lacks(autojump_clo
         assert (call.status, refusal.value.code, refusal.value.data) == (400, -32021, lacks)
 
 
-async def test_an_answer_after_a_round_is_never_fresh(autojump_clock: MockClock) -> None:
+async def test_an_answer_after_a_round_is_never_fresh() -> None:
     """(rule 96)"""
     server = ScriptedServer("a", resources=["x://y"], revision=LATEST)
     async with open_http_app(server) as (_, connection):
@@ -1243,7 +1269,7 @@ async def test_an_answer_after_a_round_is_never_fresh(autojump_clock: MockClock)
         assert (final["ttlMs"], final["cacheScope"]) == (0, "private")
 
 
-async def test_what_goes_wrong_inside_is_an_internal_error(autojump_clock: MockClock) -> None:
+async def test_what_goes_wrong_inside_is_an_internal_error() -> None:
     async with open_http_app(ScriptedServer("a", tools=["x"])) as (world, connection):
 
         async def crash(exchange: object) -> object:
@@ -1260,19 +1286,18 @@ async def test_what_goes_wrong_inside_is_an_internal_error(autojump_clock: MockC
 # Races
 
 
-async def test_an_outcome_that_came_first_is_what_the_retry_gets(autojump_clock: MockClock) -> None:
+async def test_an_outcome_that_came_first_is_what_the_retry_gets(call: Parked) -> None:
     """Though its answers are moot; the question has ended with its call (rules 103, 109)."""
-    async with parked() as call:
-        call.server.says(call.asked["id"], OK)
-        with pytest.raises(Refusal):
-            await call.question.comes()
-        result = await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        assert result["content"] == OK["content"]
-        assert await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS) == result
-        call.server.hears_nothing_more()
+    call.server.says(call.asked["id"], OK)
+    with pytest.raises(Refusal):
+        await call.question.comes()
+    result = await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    assert result["content"] == OK["content"]
+    assert await call.connection.result("tools/call", retry(CALL, call.result), capabilities=FORMS) == result
+    call.server.hears_nothing_more()
 
 
-async def test_a_question_of_a_client_that_is_just_leaving_is_answered(autojump_clock: MockClock) -> None:
+async def test_a_question_of_a_client_that_is_just_leaving_is_answered() -> None:
     """Its form is closed: the server must not wait (rules 50, 109)."""
     server = ScriptedServer("a", tools=["x"])
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
@@ -1287,33 +1312,29 @@ async def test_a_question_of_a_client_that_is_just_leaving_is_answered(autojump_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_question_that_is_withdrawn_is_asked_no_more(autojump_clock: MockClock) -> None:
+async def test_a_question_that_is_withdrawn_is_asked_no_more(call: Parked) -> None:
     """What answers it means nothing (rules 49, 108)."""
-    async with parked() as call:
-        await call.server.notifies("notifications/cancelled", {"requestId": "q1"})
-        await wait_all_tasks_blocked()
-        again = call.connection.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        await trio.sleep(1)
-        assert not again.complete.is_set()
-        call.server.says(call.asked["id"], OK)
-        assert (await ends(again))["content"] == OK["content"]
+    await call.server.notifies("notifications/cancelled", {"requestId": "q1"})
+    await wait_all_tasks_blocked()
+    again = call.connection.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    await trio.sleep(1)
+    assert not again.complete.is_set()
+    call.server.says(call.asked["id"], OK)
+    assert (await ends(again))["content"] == OK["content"]
 
 
-async def test_only_so_many_calls_wait_for_one_client(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
-) -> None:
+async def test_only_so_many_calls_wait_for_one_client(call: Parked, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more is refused, and reaches no server (rule 5)."""
     monkeypatch.setattr(call_store, "MAX_PARKED_PER_OWNER", 1)
-    async with parked() as call:
-        await call.refused(CALL, 429)
-        assert (await call.connection.result("tools/list"))["resultType"] == "complete"
-        again = call.connection.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
-        assert await call.question.comes() == YES
-        call.server.says(call.asked["id"], OK)
-        await ends(again)
+    await call.refused(CALL, 429)
+    assert (await call.connection.result("tools/list"))["resultType"] == "complete"
+    again = call.connection.start("tools/call", retry(CALL, call.result), capabilities=FORMS)
+    assert await call.question.comes() == YES
+    call.server.says(call.asked["id"], OK)
+    await ends(again)
 
 
-async def test_requests_without_a_session_are_each_asked_about(autojump_clock: MockClock) -> None:
+async def test_requests_without_a_session_are_each_asked_about() -> None:
     """There is nothing that could be allowed for one, and what is allowed for a session is not for them."""
 
     async def ok(params: dict[str, Any]) -> object:
@@ -1332,3 +1353,20 @@ async def test_requests_without_a_session_are_each_asked_about(autojump_clock: M
             for _ in range(2):
                 assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
         assert [matter.access.subject.session for matter in asked] == [None, None]
+
+
+async def test_a_member_that_a_retry_adds_is_another_call_to_a_person() -> None:
+    """The state does not say what a retry sends: a person who must allow it is asked anew, but not for an equal one."""
+    server = ScriptedServer("a", tools=["x"], revision=LATEST, consent=Consent(tools=kind(ask=["x"])))
+    async with open_http_app(server) as (world, connection):
+        with world.auto_answering(Answering.ONCE) as asked:
+            first = connection.start("tools/call", CALL, capabilities=FORMS)
+            server.says((await server.hears("tools/call"))["id"], inputs(k=("elicitation/create", FORM)))
+            params = retry(CALL, await ends(first))
+            for sent, confirmed in ((params, 1), ({**params, "more": 1}, 2)):
+                again = connection.another().start("tools/call", sent, capabilities=FORMS)
+                heard = await server.hears("tools/call")
+                assert (heard["requestState"], heard.get("more")) == ("theirs", sent.get("more"))
+                server.says(heard["id"], OK)
+                await ends(again)
+                assert len(asked) == confirmed

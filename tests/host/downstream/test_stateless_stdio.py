@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation
+from host.client_process import ClientProcess
+from host.downstream.charge import VIEW_CHANGED
 from host.policy.confirmations import ConfirmationAnswer as Answering
+from host.source import SHARED
 from tests.host.downstream.test_stdio import Client, open_stdio
 from tests.kit.asgi import IO, LATEST
 from tests.kit.gates import kind
@@ -78,36 +82,49 @@ async def notice(client: Client, method: str) -> dict[str, Any]:
     return found
 
 
-async def test_no_handshake_is_needed() -> None:
-    async with open_stdio() as (_, client):
-        await client.says(stating("server/discover", id="d"))
-        found = await result(client, "server/discover", "d")
-        assert found["supportedVersions"][0] == LATEST
-        await client.says(stating("tools/list"))
-        assert [each["name"] for each in (await result(client, "tools/list"))["tools"]] == ["a__x"]
+@asynccontextmanager
+async def calling(**stated: Any) -> AsyncIterator[tuple[ScriptedServer, Client, dict[str, Any]]]:
+    """A call, and its params as the server has heard them."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_stdio(server) as (_, client):
+        await client.says(stating("tools/call", {"name": "a__x"}, **stated))
+        yield server, client, await server.hears("tools/call")
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with open_stdio() as (_, opened):
+        yield opened
+
+
+async def test_no_handshake_is_needed(client: Client) -> None:
+    await client.says(stating("server/discover", id="d"))
+    found = await result(client, "server/discover", "d")
+    assert found["supportedVersions"][0] == LATEST
+    await client.says(stating("tools/list"))
+    assert [each["name"] for each in (await result(client, "tools/list"))["tools"]] == ["a__x"]
 
 
 @pytest.mark.parametrize("first", ["discover", "initialize"])
-async def test_both_doors_stay_open(first: str) -> None:
+async def test_both_doors_stay_open(client: Client, first: str) -> None:
     """Whichever was used first (rule 26)."""
-    async with open_stdio() as (_, client):
-        if first == "discover":
-            await client.says(stating("server/discover"))
-            await result(client, "server/discover")
-        opened = await client.shakes_hands()
-        assert opened["result"]["protocolVersion"] == "2025-11-25"
-        await client.says(stating("tools/list", id="a"))
-        assert (await result(client, "tools/list", "a"))["resultType"] == "complete"
-        await client.says({"id": "b", "method": "tools/list"})
-        assert "resultType" not in (await client.hears())["result"]
+    if first == "discover":
+        await client.says(stating("server/discover"))
+        await result(client, "server/discover")
+    opened = await client.shakes_hands()
+    assert opened["result"]["protocolVersion"] == "2025-11-25"
+    await client.says(stating("tools/list", id="a"))
+    assert (await result(client, "tools/list", "a"))["resultType"] == "complete"
+    await client.says({"id": "b", "method": "tools/list"})
+    assert "resultType" not in (await client.hears())["result"]
 
 
-async def test_initialize_opens_a_session_even_with_an_envelope() -> None:
-    async with open_stdio() as (_, client):
-        await client.says(stating("initialize", HELLO, id=0))
-        assert (await client.hears())["result"]["protocolVersion"] == "2025-11-25"
+async def test_initialize_opens_a_session_even_with_an_envelope(client: Client) -> None:
+    await client.says(stating("initialize", HELLO, id=0))
+    assert (await client.hears())["result"]["protocolVersion"] == "2025-11-25"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("meta", "code"),
     [
@@ -120,25 +137,23 @@ async def test_initialize_opens_a_session_even_with_an_envelope() -> None:
         ({f"{IO}protocolVersion": LATEST, f"{IO}clientCapabilities": {}, f"{IO}logLevel": "loud"}, -32602),
     ],
 )
-async def test_a_request_says_all_of_itself(meta: dict[str, Any], code: int) -> None:
+async def test_a_request_says_all_of_itself(client: Client, meta: dict[str, Any], code: int) -> None:
     """Whoever says too little learns what there is (rule 12)."""
-    async with open_stdio() as (_, client):
-        await client.says({"id": 1, "method": "tools/list", "params": {"_meta": meta}})
-        found = await error(client)
-        assert found["code"] == code
-        if code == -32022:
-            assert found["data"]["supported"][0] == LATEST
-        elif f"{IO}logLevel" not in meta and meta.get(f"{IO}protocolVersion") != 1:
-            assert LATEST in found["message"]
-        await client.says(stating("tools/list"))
-        await result(client, "tools/list")
+    await client.says({"id": 1, "method": "tools/list", "params": {"_meta": meta}})
+    found = await error(client)
+    assert found["code"] == code
+    if code == -32022:
+        assert found["data"]["supported"][0] == LATEST
+    elif f"{IO}logLevel" not in meta and meta.get(f"{IO}protocolVersion") != 1:
+        assert LATEST in found["message"]
+    await client.says(stating("tools/list"))
+    await result(client, "tools/list")
 
 
 @pytest.mark.parametrize("method", ["ping", "logging/setLevel", "resources/subscribe", "vendor/thing"])
-async def test_what_there_is_not_is_refused(method: str) -> None:
-    async with open_stdio() as (_, client):
-        await client.says(stating(method, {"level": "info", "uri": "a+x://y"}))
-        assert (await error(client))["code"] == -32601
+async def test_what_there_is_not_is_refused(client: Client, method: str) -> None:
+    await client.says(stating(method, {"level": "info", "uri": "a+x://y"}))
+    assert (await error(client))["code"] == -32601
 
 
 async def test_an_id_in_flight_is_refused_whichever_way_it_came() -> None:
@@ -158,10 +173,7 @@ async def test_an_id_in_flight_is_refused_whichever_way_it_came() -> None:
 
 async def test_a_cancel_ends_a_request_without_a_word() -> None:
     """The server is told, and what it still says is not (rules 45, 47)."""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
-        await client.says(stating("tools/call", {"name": "a__x"}, id=5, progressToken=1))
-        asked = await server.hears("tools/call")
+    async with calling(id=5, progressToken=1) as (server, client, asked):
         await client.says({"method": "notifications/cancelled", "params": {"requestId": 5, "reason": "bored"}})
         cancelled = await server.hears("notifications/cancelled")
         assert cancelled["requestId"] == asked["id"]
@@ -176,10 +188,7 @@ async def test_a_cancel_ends_a_request_without_a_word() -> None:
 @pytest.mark.parametrize("id", [6, "5", None, {}])
 async def test_a_cancel_of_anything_else_means_nothing(id: object) -> None:
     """(rule 47)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
-        await client.says(stating("tools/call", {"name": "a__x"}, id=5))
-        asked = await server.hears("tools/call")
+    async with calling(id=5) as (server, client, asked):
         await client.says({"method": "notifications/cancelled", "params": {"requestId": id}})
         await wait_all_tasks_blocked()
         server.hears_nothing_more()
@@ -208,10 +217,7 @@ async def test_progress_and_logs_come_before_the_answer() -> None:
 
 async def test_a_question_ends_the_request_and_the_next_one_brings_the_answer(nursery: trio.Nursery) -> None:
     """(rule 108)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
-        await client.says(stating("tools/call", {"name": "a__x"}, capabilities=FORMS))
-        asked = await server.hears("tools/call")
+    async with calling(capabilities=FORMS) as (server, client, asked):
         question = later(nursery, server.asks, "elicitation/create", FORM)
         found = await result(client, "tools/call")
         ((key, inner),) = found["inputRequests"].items()
@@ -230,12 +236,24 @@ async def test_a_question_ends_the_request_and_the_next_one_brings_the_answer(nu
         assert (await result(client, "tools/call", 3))["content"] == []
 
 
-async def test_a_cancel_of_a_retry_cancels_the_call(nursery: trio.Nursery) -> None:
-    """(rules 45, 50)"""
+async def test_a_call_over_stdio_stays_where_addresses_lead_elsewhere(nursery: trio.Nursery) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
+    async with open_stdio(server, process=ClientProcess()) as (world, client):
         await client.says(stating("tools/call", {"name": "a__x"}, capabilities=FORMS))
         asked = await server.hears("tools/call")
+        later(nursery, server.asks, "elicitation/create", FORM)
+        found = await result(client, "tools/call")
+        world.memory.revoke(lambda of: VIEW_CHANGED if of == (SHARED, None) else "")  # as a client of a URL is
+        answers = {key: {"action": "decline"} for key in found["inputRequests"]}
+        retry = {"name": "a__x", "inputResponses": answers, "requestState": found["requestState"]}
+        await client.says(stating("tools/call", retry, id=2, capabilities=FORMS))
+        server.says(asked["id"], OK)
+        assert (await result(client, "tools/call", 2))["content"] == []
+
+
+async def test_a_cancel_of_a_retry_cancels_the_call(nursery: trio.Nursery) -> None:
+    """(rules 45, 50)"""
+    async with calling(capabilities=FORMS) as (server, client, asked):
         question = later(nursery, server.asks, "elicitation/create", FORM)
         found = await result(client, "tools/call")
         answers = {key: {"action": "cancel"} for key in found["inputRequests"]}
@@ -248,10 +266,7 @@ async def test_a_cancel_of_a_retry_cancels_the_call(nursery: trio.Nursery) -> No
 
 async def test_what_the_request_does_not_declare_is_not_asked(nursery: trio.Nursery) -> None:
     """(rule 74)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
-        await client.says(stating("tools/call", {"name": "a__x"}))
-        asked = await server.hears("tools/call")
+    async with calling() as (server, client, asked):
         with pytest.raises(Refusal):
             await later(nursery, server.asks, "elicitation/create", FORM).comes()
         server.refuses(asked["id"], -32603, "could not ask")
@@ -274,10 +289,7 @@ async def test_a_dedicated_server_is_the_clients_own() -> None:
 
 async def test_when_the_client_leaves_everything_is_called_off() -> None:
     """(rule 17)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
-        await client.says(stating("tools/call", {"name": "a__x"}))
-        asked = await server.hears("tools/call")
+    async with calling() as (server, client, asked):
         await client.to_host.aclose()
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
 
@@ -304,12 +316,11 @@ async def test_a_subscription_is_acknowledged_and_told_of_what_it_wants() -> Non
 
 
 @pytest.mark.parametrize("notifications", [None, [], {"toolsListChanged": 1}])
-async def test_a_subscription_to_nothing_that_there_is_is_refused(notifications: object) -> None:
-    async with open_stdio() as (_, client):
-        await client.says(stating(LISTEN, {"notifications": notifications}))
-        assert (await error(client))["code"] == -32602
-        await client.says(stating("tools/list"))
-        await result(client, "tools/list")
+async def test_a_subscription_to_nothing_that_there_is_is_refused(client: Client, notifications: object) -> None:
+    await client.says(stating(LISTEN, {"notifications": notifications}))
+    assert (await error(client))["code"] == -32602
+    await client.says(stating("tools/list"))
+    await result(client, "tools/list")
 
 
 async def test_a_session_is_told_of_changes_in_its_own_way(autojump_clock: MockClock) -> None:
@@ -343,18 +354,17 @@ async def test_a_cancel_ends_a_subscription_without_a_word() -> None:
         await result(client, "tools/list", 9)
 
 
-async def test_when_the_host_stops_a_subscription_ends_in_good_order() -> None:
+async def test_when_the_host_stops_a_subscription_ends_in_good_order(client: Client) -> None:
     """The result first, then the notice that some take for the end."""
-    async with open_stdio() as (_, client):
-        await client.says(listening(toolsListChanged=True))
-        await notice(client, ACK)
-        client.stop.set()
-        found = await result(client, LISTEN, 9)
-        assert found == {"resultType": "complete", "_meta": {ID: 9}}
-        cancelled = await notice(client, "notifications/cancelled")
-        assert (cancelled["requestId"], cancelled["_meta"][ID]) == (9, 9)
-        with trio.fail_after(5):
-            await client.over.wait()
+    await client.says(listening(toolsListChanged=True))
+    await notice(client, ACK)
+    client.stop.set()
+    found = await result(client, LISTEN, 9)
+    assert found == {"resultType": "complete", "_meta": {ID: 9}}
+    cancelled = await notice(client, "notifications/cancelled")
+    assert (cancelled["requestId"], cancelled["_meta"][ID]) == (9, 9)
+    with trio.fail_after(5):
+        await client.over.wait()
 
 
 async def test_a_client_that_listens_and_leaves_is_gone() -> None:
@@ -369,10 +379,7 @@ async def test_a_client_that_listens_and_leaves_is_gone() -> None:
 
 async def test_what_is_told_is_one_line_each() -> None:
     """(rule 1)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_stdio(server) as (_, client):
-        await client.says(stating("tools/call", {"name": "a__x"}))
-        asked = await server.hears("tools/call")
+    async with calling() as (server, client, asked):
         server.says(asked["id"], {"content": [{"type": "text", "text": "a\nb\u2028c"}]})
         assert (await result(client, "tools/call"))["content"][0]["text"] == "a\nb\u2028c"
 
@@ -399,16 +406,15 @@ async def test_initialize_shares_the_ids_as_well(first: str) -> None:
         server.hears_nothing_more()
 
 
-async def test_a_handshake_that_fails_is_none() -> None:
+async def test_a_handshake_that_fails_is_none(client: Client) -> None:
     """What follows is told how to begin, and may begin again."""
-    async with open_stdio() as (_, client):
-        await client.says({"id": 0, "method": "initialize", "params": {}})
-        assert (await error(client, 0))["code"] == -32602
-        await client.says({"id": 1, "method": "tools/list"})
-        refused = await error(client)
-        assert refused["code"] == -32602
-        assert LATEST in refused["message"]
-        assert (await client.shakes_hands())["result"]["protocolVersion"] == HELLO["protocolVersion"]
+    await client.says({"id": 0, "method": "initialize", "params": {}})
+    assert (await error(client, 0))["code"] == -32602
+    await client.says({"id": 1, "method": "tools/list"})
+    refused = await error(client)
+    assert refused["code"] == -32602
+    assert LATEST in refused["message"]
+    assert (await client.shakes_hands())["result"]["protocolVersion"] == HELLO["protocolVersion"]
 
 
 async def test_with_one_client_it_is_certain_whom_a_server_asks(nursery: trio.Nursery) -> None:
@@ -454,17 +460,16 @@ async def test_a_client_that_does_not_read_does_not_keep_the_host_from_stopping(
             await client.over.wait()
 
 
-async def test_a_subscription_that_comes_when_the_host_stops_is_not_begun() -> None:
-    async with open_stdio() as (_, client):
-        await client.says(listening(toolsListChanged=True))
-        await notice(client, ACK)
-        for id in range(10, 60):
-            await client.says(listening(id, toolsListChanged=True))
-        client.stop.set()
-        for id in range(60, 110):
-            await client.says(listening(id, toolsListChanged=True))
-        with trio.fail_after(5):
-            await client.over.wait()
+async def test_a_subscription_that_comes_when_the_host_stops_is_not_begun(client: Client) -> None:
+    await client.says(listening(toolsListChanged=True))
+    await notice(client, ACK)
+    for id in range(10, 60):
+        await client.says(listening(id, toolsListChanged=True))
+    client.stop.set()
+    for id in range(60, 110):
+        await client.says(listening(id, toolsListChanged=True))
+    with trio.fail_after(5):
+        await client.over.wait()
 
 
 # Tasks
@@ -576,3 +581,20 @@ async def test_what_is_allowed_for_the_session_is_for_all_that_comes_over_the_ch
             assert (await client.hears())["result"] == OK
         assert len(asked) == 1
         assert asked[0].access.subject.session is not None
+
+
+async def test_what_is_allowed_for_the_session_ends_with_the_connection() -> None:
+    """Also for a client that never sent `initialize`, which has no other session."""
+
+    async def ok(params: dict[str, Any]) -> object:
+        return OK
+
+    server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["x"])), answers={"tools/call": ok})
+    async with open_stdio(server) as (world, client):
+        with world.auto_answering(Answering.SESSION):
+            await client.says(stating("tools/call", {"name": "a__x", "arguments": {}}, id=1))
+            assert (await result(client, "tools/call", 1))["content"] == []
+        assert len(world.gate.authorizer.grants.all()) == 1
+        await client.to_host.aclose()
+        await wait_all_tasks_blocked()
+        assert world.gate.authorizer.grants.all() == []

@@ -13,12 +13,15 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from host.client_process import ClientProcess
+from host.downstream.connected_clients import ConnectedClients
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.stdio import own_stdout, serve_stdio
 from host.journal import AttemptRefused
 from host.jsonrpc.messages import Notification
 from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.source import SHARED
 from host.wire.framing import MAX_LINE, LineSplitter
 from host.wire.pipe import MAX_BACKLOG
 from tests.kit import bodies
@@ -38,6 +41,7 @@ class Client:
         self.from_host = trio.lowlevel.FdStream(from_host)
         self.stop = trio.Event()
         self.over = trio.Event()
+        self.clients = ConnectedClients()
         self._lines: list[bytes] = []
         self._splitter = LineSplitter()
 
@@ -76,14 +80,26 @@ async def test_an_attempt_over_stdio_has_no_address_but_says_so_in_both_eras() -
 
 
 @asynccontextmanager
-async def open_stdio(*servers: ScriptedServer) -> AsyncIterator[tuple[World, Client]]:
+async def open_stdio(
+    *servers: ScriptedServer, process: ClientProcess | None = None
+) -> AsyncIterator[tuple[World, Client]]:
     host_in, to_host = os.pipe()
     from_host, host_out = os.pipe()
     client = Client(to_host, from_host)
 
     async def serve() -> None:
         async with open_stateless(world) as stateless:
-            session = Session("stdio", None, world.router, world.journal, tasks=stateless.tasks, memory=world.memory)
+            session = Session(
+                "stdio",
+                SHARED,
+                world.router,
+                world.journal,
+                tasks=stateless.tasks,
+                memory=world.memory,
+                process=process,
+                is_sole=True,
+            )
+            client.clients.add(session, "stdio")
             either = StatelessStdio(world.router, stateless, session, client.stop)
             await serve_stdio(session, either, host_in, host_out)
         client.over.set()
@@ -145,6 +161,7 @@ async def test_a_cancel_is_passed_on_and_answered_with_nothing() -> None:
         assert await client.hears() == {"jsonrpc": "2.0", "id": 6, "result": {}}
 
 
+@pytest.mark.slow
 async def test_a_cancel_does_not_overtake_a_large_request() -> None:
     """The request is read beside the loop, and nothing behind it is taken meanwhile."""
     server = ScriptedServer("a", tools=["x"])
@@ -252,6 +269,7 @@ async def test_changes_are_told_after_the_handshake() -> None:
         assert (await client.hears())["method"] == "notifications/tools/list_changed"
 
 
+@pytest.mark.slow
 async def test_answers_to_a_client_that_does_not_read_wait_without_holding_up_anything() -> None:
     async def big(params: dict[str, Any]) -> object:
         return {"content": [{"type": "text", "text": "x" * 300_000}]}

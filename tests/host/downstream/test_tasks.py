@@ -4,15 +4,19 @@ whom, what it asks in turn, and how it ends."""
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from mcp_types import CreateTaskResult
+from trio.testing import wait_all_tasks_blocked
 
 from config import Auth, Listen, Secret
 from host.downstream.detached import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, PARKED_LIFETIME, REPLAY_LIFETIME
-from tests.kit.asgi import Connection, Response, open_http_app
+from host.downstream.tasks import CREATION_TIMEOUT
+from tests.kit.asgi import Connection, Response, open_http_app, open_session
 from tests.kit.tasks import (
     EXTENSION,
     IO,
@@ -29,6 +33,8 @@ from tests.kit.tasks import (
     still_working,
 )
 from tests.kit.world import Later, Refusal, ScriptedServer, later
+
+pytestmark = pytest.mark.virtual_time
 
 CAN: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 TAKES: dict[str, Any] = {"extensions": {EXTENSION: {}}}
@@ -107,6 +113,13 @@ async def takes_flat(connection: Connection, server: ScriptedServer, **more: Any
     return name
 
 
+@asynccontextmanager
+async def taking(server: ScriptedServer, **more: Any) -> AsyncIterator[tuple[ScriptedServer, Connection, str]]:
+    """A session with a task: its id."""
+    async with open_session(server, **more) as (_, connection):
+        yield server, connection, await takes(connection, server)
+
+
 # Who gets one
 
 SERVERS: dict[str, Any] = {
@@ -144,11 +157,10 @@ def alone(server: ScriptedServer) -> None:
     server.answers |= {"tools/call": called, "tasks/get": stands, "tasks/result": gave}
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_a_task_or_the_result_for_every_client_of_every_server(
-    kind: str, client: str, autojump_clock: MockClock
-) -> None:
+async def test_a_task_or_the_result_for_every_client_of_every_server(kind: str, client: str) -> None:
     """The one for those who take one, where the server makes one; and what the definitions say of it (rule 60)
     (rule 90) (rule 92)"""
     server = SERVERS[kind]()
@@ -198,30 +210,29 @@ async def test_what_is_declared_depends_on_the_revision_and_on_tokens(tokens: bo
 
 
 async def test_a_client_that_knows_no_tasks_can_ask_nothing_about_them() -> None:
-    async with open_http_app(handshake_server()) as (_, connection):
-        await connection.open(revision="2025-06-18")
+    async with open_session(handshake_server(), revision="2025-06-18") as (_, connection):
         for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/list"):
             assert (await refusal(ask(connection, method, 1, "a.x")))[0] == -32601
 
 
-@pytest.mark.parametrize("wish", [7, "soon", [], {"ttl": "long"}, {"ttl": -1}, {"ttl": 1.5}])
-async def test_a_wish_that_cannot_be_read_is_refused(wish: object, autojump_clock: MockClock) -> None:
+async def test_a_wish_that_cannot_be_read_is_refused() -> None:
+    rows: list[object] = [7, "soon", [], {"ttl": "long"}, {"ttl": -1}, {"ttl": 1.5}]
     server = handshake_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        assert (await refusal(call(connection, task=wish)))[0] == -32602
-        server.hears_nothing_more()
+    async with open_session(server) as (_, connection):
+        for wish in rows:
+            assert (await refusal(call(connection, task=wish)))[0] == -32602
+            server.hears_nothing_more()
 
 
-async def test_a_wish_for_what_there_is_not_is_refused_as_any_call(autojump_clock: MockClock) -> None:
-    async with open_http_app(handshake_server()) as (_, connection):
-        await connection.open()
+async def test_a_wish_for_what_there_is_not_is_refused_as_any_call() -> None:
+    async with open_session(handshake_server()) as (_, connection):
         assert await refusal(call(connection, name="a__y", task={})) == (-32602, "Unknown tool: a__y")
 
 
 # What a task looks like
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
@@ -233,11 +244,10 @@ async def test_a_wish_for_what_there_is_not_is_refused_as_any_call(autojump_cloc
         ({"ttl": 10**12}, MAX_TTL_MS),
     ],
 )
-async def test_a_task_of_a_session(asked: dict[str, Any], given: int, autojump_clock: MockClock) -> None:
+async def test_a_task_of_a_session(asked: dict[str, Any], given: int) -> None:
     """Its id is fit for a header, and says nothing of the server's own (rule 91)"""
     server = handshake_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         got = (await result(call(connection, task=asked)))["task"]
         assert re.fullmatch(r"a\.[A-Za-z0-9_-]{22}", got["taskId"])
         assert got["status"] == "working"
@@ -248,7 +258,7 @@ async def test_a_task_of_a_session(asked: dict[str, Any], given: int, autojump_c
         assert await result(ask(connection, "tasks/get", 2, got["taskId"])) == got
 
 
-async def test_a_task_without_a_session(autojump_clock: MockClock) -> None:
+async def test_a_task_without_a_session() -> None:
     """Flat, and with the host's name on it (rule 91)"""
     server = extension_server()
     async with open_http_app(server) as (_, connection):
@@ -263,15 +273,137 @@ async def test_a_task_without_a_session(autojump_clock: MockClock) -> None:
         assert found == {**got, "resultType": "complete"}
 
 
+IMMEDIATE = f"{IO}model-immediate-response"
+
+
+@pytest.mark.parametrize("make", [lambda: handshake_server("optional"), handshake_server, extension_server])
+async def test_a_task_is_told_as_its_server_made_it(make: Any) -> None:
+    """To a client with a session, and to one without: message, poll interval, lifetime, and a text for the model."""
+    server = make()
+    meta = {IMMEDIATE: "It has begun.", "v/k": [1], RELATED: {"taskId": "t1"}, f"{IO}serverInfo": {"name": "theirs"}}
+    more: dict[str, Any] = {"statusMessage": "queued", "ttlMs" if server.stateless else "ttl": 90_000}
+    polls = "pollIntervalMs" if server.stateless else "pollInterval"
+
+    async def makes(call: Response) -> dict[str, Any]:
+        asked = await server.hears("tools/call")
+        if server.stateless:
+            server.says(asked["id"], {**extension_status(kind="task", poll=700, **more), "_meta": meta})
+        else:
+            server.says(asked["id"], {"task": status(poll=700, **more), "_meta": meta})
+        return await result(call)
+
+    async with open_session(server) as (_, connection):
+        got = await makes(call(connection, task={"ttl": 60_000}))
+        assert got["_meta"] == {IMMEDIATE: "It has begun.", "v/k": [1]}
+        CreateTaskResult.model_validate(got)
+        task = got["task"]
+        assert [task[name] for name in ("status", "statusMessage", "pollInterval", "ttl")] == [
+            "working",
+            "queued",
+            700,
+            60_000 if server.stateless else 90_000,  # the extension has no request for a lifetime
+        ]
+        await says_status(server, poll=900, statusMessage="half")
+        await wait_all_tasks_blocked()
+        found = await result(ask(connection, "tasks/get", 2, task["taskId"]))
+        assert (found["statusMessage"], found["pollInterval"], found["ttl"]) == ("half", 900, task["ttl"])
+        assert "_meta" not in found
+        await result(ask(connection, "tasks/cancel", 3, task["taskId"]))
+        server.says((await server.hears("tasks/cancel"))["id"], {**more, polls: 1})
+
+        flat = await makes(connection.another().start("tools/call", {"name": "a__x"}, capabilities=TAKES))
+        assert {name: flat["_meta"][name] for name in flat["_meta"] if name != f"{IO}serverInfo"} == {
+            IMMEDIATE: "It has begun.",
+            "v/k": [1],
+        }
+        assert flat["_meta"][f"{IO}serverInfo"]["name"] == "colonnade"
+        assert (flat["statusMessage"], flat["pollIntervalMs"], flat["ttlMs"]) == ("queued", 700, 90_000)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_what_was_said_of_a_task_at_work_is_not_said_of_one_that_is_over(asks: bool) -> None:
+    """Its last message is known unless its server has asked the client, and so was asked for the result before."""
+    async with taking(handshake_server()) as (server, connection, id):
+        await says_status(server, "input_required" if asks else "working", statusMessage="half")
+        await wait_all_tasks_blocked()
+        assert (await result(ask(connection, "tasks/get", 2, id)))["statusMessage"] == "half"
+        if not asks:
+            await says_status(server, "completed", statusMessage="all of it")
+        await says_result(server)
+        await wait_all_tasks_blocked()
+        found = await result(ask(connection, "tasks/get", 3, id))
+        assert (found["status"], found.get("statusMessage")) == ("completed", None if asks else "all of it")
+
+
+async def test_the_message_of_a_failed_task_is_its_servers_or_its_error() -> None:
+    for number, said in enumerate(({"statusMessage": "no disk"}, {})):
+        server = handshake_server()
+        async with open_session(server) as (_, connection):
+            id = await takes(connection, server)
+            await says_status(server, "failed", **said)
+            server.refuses((await server.hears("tasks/result"))["id"], -32603, "boom")
+            await wait_all_tasks_blocked()
+            found = await result(ask(connection, "tasks/get", 2, id))
+            assert (found["status"], found["statusMessage"]) == ("failed", ["no disk", "boom"][number])
+
+
+@pytest.mark.parametrize("asked", [{}, {"ttl": None}, {"ttl": 60_000}, {"ttl": 0}, {"ttl": 10**12, "own": 1}])
+async def test_the_server_is_asked_for_the_lifetime_that_the_client_asks_for(asked: dict[str, Any]) -> None:
+    server = handshake_server()
+    async with open_session(server) as (_, connection):
+        call(connection, task=asked)
+        ttl = asked.get("ttl")
+        assert (await server.hears("tools/call"))["task"] == ({} if ttl is None else {"ttl": ttl})
+
+
+async def test_a_call_that_fails_before_it_is_a_task_is_an_error() -> None:
+    """As at the server. There is no task then."""
+    server = handshake_server()
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
+        connection.headers.update(DESK)
+        await connection.open()
+        told = listens(connection)
+        failing = call(connection, task={})
+        server.refuses((await server.hears("tools/call"))["id"], -32602, "no such city")
+        assert await refusal(failing) == (-32602, "no such city")
+        assert (await connection.request("tasks/list"))["result"] == {"tasks": []}
+        assert told.messages() == []
+
+
+async def test_a_call_that_takes_long_to_become_a_task_is_one_at_once() -> None:
+    """It waits for a person, or for a server that starts; from then on its client is told how it stands."""
+    server = handshake_server()
+    async with open_session(server) as (_, connection):
+        told = listens(connection)
+        began = trio.current_time()
+        made = await result(call(connection, task={}))
+        assert trio.current_time() - began == pytest.approx(CREATION_TIMEOUT)
+        asked = await server.hears("tools/call")
+        server.says(asked["id"], {"task": status(statusMessage="queued")})
+        (notice,) = await told.wait_messages(1)
+        assert notice["params"] == {**notice["params"], "taskId": made["task"]["taskId"], "statusMessage": "queued"}
+
+
+async def test_a_client_that_leaves_while_its_task_is_made_calls_it_off() -> None:
+    server = handshake_server()
+    async with open_http_app(server, listen=TOKENS) as (_, connection):
+        connection.headers.update(DESK)
+        await connection.open()
+        call(connection, id="gone", task={})
+        asked = await server.hears("tools/call")
+        connection.send(
+            "POST", body={"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "gone"}}
+        )
+        assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
+        assert (await connection.request("tasks/list"))["result"] == {"tasks": []}
+
+
 # How a task goes
 
 
-async def test_a_task_of_a_session_from_its_beginning_to_its_end(autojump_clock: MockClock) -> None:
+async def test_a_task_of_a_session_from_its_beginning_to_its_end() -> None:
     """The result names the client's own task, and can be had as often as it is wanted (rule 52)"""
-    server = handshake_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        id = await takes(connection, server)
+    async with taking(handshake_server()) as (server, connection, id):
         waiting = ask(connection, "tasks/result", 2, id)
         assert (await result(ask(connection, "tasks/get", 3, id)))["status"] == "working"
         await says_status(server)
@@ -286,11 +418,10 @@ async def test_a_task_of_a_session_from_its_beginning_to_its_end(autojump_clock:
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_what_a_tool_calls_an_error_is_a_failure_to_sessions_alone(make: Any, autojump_clock: MockClock) -> None:
+async def test_what_a_tool_calls_an_error_is_a_failure_to_sessions_alone(make: Any) -> None:
     server = make()
     wrong = {**OK, "isError": True}
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         ids = [await takes(connection, server), ""]
         for at in (0, 1):
             if at:
@@ -307,7 +438,7 @@ async def test_what_a_tool_calls_an_error_is_a_failure_to_sessions_alone(make: A
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_the_error_of_a_call_is_that_of_its_task(make: Any, autojump_clock: MockClock) -> None:
+async def test_the_error_of_a_call_is_that_of_its_task(make: Any) -> None:
     server = make()
 
     async def fails() -> None:
@@ -318,8 +449,7 @@ async def test_the_error_of_a_call_is_that_of_its_task(make: Any, autojump_clock
             server.refuses((await server.hears("tasks/result"))["id"], 7, "broken", [1])
         await wait_all_tasks_blocked()
 
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         id = await takes(connection, server)
         await fails()
         found = await result(ask(connection, "tasks/get", 2, id))
@@ -335,21 +465,17 @@ async def test_the_error_of_a_call_is_that_of_its_task(make: Any, autojump_clock
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_task_whose_server_dies_fails(make: Any, autojump_clock: MockClock) -> None:
-    server = make()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        id = await takes(connection, server)
+async def test_a_task_whose_server_dies_fails(make: Any) -> None:
+    async with taking(make()) as (server, connection, id):
         server.dies()
         found = await result(ask(connection, "tasks/result", 2, id))
         assert found["isError"] is True
         assert (await result(ask(connection, "tasks/get", 3, id)))["status"] == "failed"
 
 
-async def test_changes_are_told_to_the_session_that_began_it(autojump_clock: MockClock) -> None:
+async def test_changes_are_told_to_the_session_that_began_it() -> None:
     server = handshake_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         other = connection.another()
         await other.open()
         told, nothing = listens(connection), listens(other)
@@ -365,11 +491,10 @@ async def test_changes_are_told_to_the_session_that_began_it(autojump_clock: Moc
         assert nothing.messages() == []
 
 
-async def test_progress_is_told_for_the_life_of_a_task(autojump_clock: MockClock) -> None:
+async def test_progress_is_told_for_the_life_of_a_task() -> None:
     """Under the token of the call (rule 43)"""
     server = handshake_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         told = listens(connection)
         made = await result(call(connection, task={}, _meta={"progressToken": "mine"}))
         asked = await begins(server)
@@ -391,7 +516,7 @@ async def test_progress_is_told_for_the_life_of_a_task(autojump_clock: MockClock
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_task_of_the_extension_has_no_progress(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_task_of_the_extension_has_no_progress(make: Any) -> None:
     """Only what comes before it is a task is told on the request's own stream."""
     server = make()
     async with open_http_app(server) as (_, connection):
@@ -409,7 +534,7 @@ async def test_a_task_of_the_extension_has_no_progress(make: Any, autojump_clock
         assert made["resultType"] == "task"
 
 
-async def test_a_task_outlives_its_session_and_its_connection(autojump_clock: MockClock) -> None:
+async def test_a_task_outlives_its_session_and_its_connection() -> None:
     """It is its token's."""
     server = handshake_server()
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -428,7 +553,7 @@ async def test_a_task_outlives_its_session_and_its_connection(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_of_anothers_task_a_session_hears_what_it_hears_of_none(method: str, autojump_clock: MockClock) -> None:
+async def test_of_anothers_task_a_session_hears_what_it_hears_of_none(method: str) -> None:
     """By token and by endpoint; nothing happens to the task (rule 91)"""
     server = handshake_server()
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -450,9 +575,7 @@ async def test_of_anothers_task_a_session_hears_what_it_hears_of_none(method: st
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_of_anothers_task_a_stateless_client_hears_what_it_hears_of_none(
-    method: str, autojump_clock: MockClock
-) -> None:
+async def test_of_anothers_task_a_stateless_client_hears_what_it_hears_of_none(method: str) -> None:
     """(rule 91)"""
     server = extension_server()
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -470,7 +593,7 @@ async def test_of_anothers_task_a_stateless_client_hears_what_it_hears_of_none(
         assert (await result(about(connection, "tasks/get", id)))["status"] == "working"
 
 
-async def test_tasks_are_listed_for_their_owner_alone(autojump_clock: MockClock) -> None:
+async def test_tasks_are_listed_for_their_owner_alone() -> None:
     """(rule 93)"""
     server = handshake_server()
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -487,11 +610,10 @@ async def test_tasks_are_listed_for_their_owner_alone(autojump_clock: MockClock)
         assert (await laptop.request("tasks/list"))["result"] == {"tasks": []}
 
 
-async def test_without_tokens_nobody_can_be_shown_their_own_tasks(autojump_clock: MockClock) -> None:
+async def test_without_tokens_nobody_can_be_shown_their_own_tasks() -> None:
     """(rule 93)"""
     server = handshake_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         await takes(connection, server)
         assert (await connection.request("tasks/list"))["error"]["code"] == -32601
 
@@ -514,7 +636,7 @@ async def test_what_only_sessions_know_of_tasks_is_no_stateless_method(method: s
         assert answer.status == 404
 
 
-async def test_the_headers_name_the_task(autojump_clock: MockClock) -> None:
+async def test_the_headers_name_the_task() -> None:
     server = extension_server()
     async with open_http_app(server) as (_, connection):
         id = await takes_flat(connection, server)
@@ -527,12 +649,9 @@ async def test_the_headers_name_the_task(autojump_clock: MockClock) -> None:
 # What a task asks
 
 
-async def test_a_handshake_server_asks_a_session_while_that_waits_for_the_result(autojump_clock: MockClock) -> None:
+async def test_a_handshake_server_asks_a_session_while_that_waits_for_the_result() -> None:
     """On the stream of that request, naming the client's own task (rule 52)"""
-    server = handshake_server()
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities=CAN)
-        id = await takes(connection, server)
+    async with taking(handshake_server(), capabilities=CAN) as (server, connection, id), trio.open_nursery() as nursery:
         await says_status(server, "input_required", poll=30_000)
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         fetched = await server.hears("tasks/result")
@@ -549,10 +668,9 @@ async def test_a_handshake_server_asks_a_session_while_that_waits_for_the_result
         assert (await result(waiting))["content"] == OK["content"]
 
 
-async def test_a_stateless_server_asks_a_session_by_requests(autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_asks_a_session_by_requests() -> None:
     server = extension_server()
-    async with open_http_app(server) as (_, connection):
-        await connection.open(capabilities=CAN)
+    async with open_session(server, capabilities=CAN) as (_, connection):
         id = await takes(connection, server)
         waiting = ask(connection, "tasks/result", 3, id)
         await says_status(server, "input_required", inputRequests={"k": ELICIT, "s": SAMPLE})
@@ -569,12 +687,9 @@ async def test_a_stateless_server_asks_a_session_by_requests(autojump_clock: Moc
         assert (await result(waiting))["content"] == OK["content"]
 
 
-async def test_a_question_waits_for_whoever_waits_for_the_result(autojump_clock: MockClock) -> None:
+async def test_a_question_waits_for_whoever_waits_for_the_result() -> None:
     """A client that stops waiting is asked again when it waits again, and leaves the task as it is."""
-    server = handshake_server()
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities=CAN)
-        id = await takes(connection, server)
+    async with taking(handshake_server(), capabilities=CAN) as (server, connection, id), trio.open_nursery() as nursery:
         await says_status(server, "input_required", poll=30_000)
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
         fetched = await server.hears("tasks/result")
@@ -591,11 +706,8 @@ async def test_a_question_waits_for_whoever_waits_for_the_result(autojump_clock:
         server.hears_nothing_more()
 
 
-async def test_a_refusal_of_a_client_reaches_the_server(autojump_clock: MockClock) -> None:
-    server = handshake_server()
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities=CAN)
-        id = await takes(connection, server)
+async def test_a_refusal_of_a_client_reaches_the_server() -> None:
+    async with taking(handshake_server(), capabilities=CAN) as (server, connection, id), trio.open_nursery() as nursery:
         await says_status(server, "input_required", poll=30_000)
         params = {**SAMPLE["params"], "_meta": {RELATED: {"taskId": "t1"}}}  # type: ignore[dict-item]
         asked = later(nursery, server.asks, "sampling/createMessage", params)
@@ -607,7 +719,7 @@ async def test_a_refusal_of_a_client_reaches_the_server(autojump_clock: MockCloc
         nursery.cancel_scope.cancel()
 
 
-async def test_a_handshake_server_asks_a_stateless_client_in_the_status(autojump_clock: MockClock) -> None:
+async def test_a_handshake_server_asks_a_stateless_client_in_the_status() -> None:
     """Under keys of its own; what nobody asked for is ignored, and each is answered once."""
     server = handshake_server()
     async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
@@ -640,7 +752,7 @@ async def test_a_handshake_server_asks_a_stateless_client_in_the_status(autojump
         assert (await result(about(connection, "tasks/get", id)))["result"]["content"] == OK["content"]
 
 
-async def test_a_stateless_server_asks_a_stateless_client_in_the_status(autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_asks_a_stateless_client_in_the_status() -> None:
     server = extension_server()
     async with open_http_app(server) as (_, connection):
         can = {**CAN, **TAKES}
@@ -662,7 +774,7 @@ async def test_a_stateless_server_asks_a_stateless_client_in_the_status(autojump
         assert "inputRequests" not in found
 
 
-async def test_answers_that_are_none_are_refused(autojump_clock: MockClock) -> None:
+async def test_answers_that_are_none_are_refused() -> None:
     server = extension_server()
     async with open_http_app(server) as (_, connection):
         id = await takes_flat(connection, server)
@@ -671,7 +783,7 @@ async def test_answers_that_are_none_are_refused(autojump_clock: MockClock) -> N
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_what_is_asked_before_it_is_a_task_ends_the_request(make: Any, autojump_clock: MockClock) -> None:
+async def test_what_is_asked_before_it_is_a_task_ends_the_request(make: Any) -> None:
     """And the next one, with the answer, gets the task."""
     server = make()
     async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
@@ -703,7 +815,7 @@ async def test_what_is_asked_before_it_is_a_task_ends_the_request(make: Any, aut
         assert found["result"]["content"] == OK["content"]
 
 
-async def test_a_call_becomes_a_task_while_its_client_is_asked(autojump_clock: MockClock) -> None:
+async def test_a_call_becomes_a_task_while_its_client_is_asked() -> None:
     """The question ends without an answer. Whatever comes with the state gets the task, the same every time, as long
     as an outcome can be had again; the task itself is there for its own lifetime."""
     server = handshake_server()
@@ -728,7 +840,7 @@ async def test_a_call_becomes_a_task_while_its_client_is_asked(autojump_clock: M
         nursery.cancel_scope.cancel()
 
 
-async def test_a_task_whose_client_never_came_for_it_goes_on(autojump_clock: MockClock) -> None:
+async def test_a_task_whose_client_never_came_for_it_goes_on() -> None:
     """Until its lifetime is up, though its state is good for nothing any more."""
     server = handshake_server()
     async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
@@ -737,7 +849,7 @@ async def test_a_task_whose_client_never_came_for_it_goes_on(autojump_clock: Moc
         asked = await server.hears("tools/call")
         later(nursery, server.asks, "elicitation/create", FORM, about=asked["id"])
         parked = await result(answer)
-        server.answers["tasks/get"] = still_working(server, 1000, [])
+        server.answers["tasks/get"] = still_working(server, 10_000, [])
         server.says(asked["id"], {"task": status()})
         await trio.sleep(PARKED_LIFETIME + 1)
         retried = {"name": "a__x", "requestState": parked["requestState"]}
@@ -749,7 +861,7 @@ async def test_a_task_whose_client_never_came_for_it_goes_on(autojump_clock: Moc
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_client_without_tasks_is_asked_by_its_own_request(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_client_without_tasks_is_asked_by_its_own_request(make: Any) -> None:
     """While the task is driven for it."""
     server = make()
     async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
@@ -782,7 +894,7 @@ async def test_a_client_without_tasks_is_asked_by_its_own_request(make: Any, aut
         assert (await result(answer))["content"] == OK["content"]
 
 
-async def test_a_task_that_cannot_be_asked_here_is_not(autojump_clock: MockClock) -> None:
+async def test_a_task_that_cannot_be_asked_here_is_not() -> None:
     """What the request that began it did not declare is no more asked of its task."""
     server = handshake_server()
     async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
@@ -799,12 +911,9 @@ async def test_a_task_that_cannot_be_asked_here_is_not(autojump_clock: MockClock
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_session_calls_its_task_off(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_session_calls_its_task_off(make: Any) -> None:
     """Once, and at its server as well (rule 46)"""
-    server = make()
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        id = await takes(connection, server)
+    async with taking(make()) as (server, connection, id):
         await says_status(server)
         await trio.sleep(0.1)
         waiting = ask(connection, "tasks/result", 2, id)
@@ -820,7 +929,7 @@ async def test_a_session_calls_its_task_off(make: Any, autojump_clock: MockClock
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_stateless_client_calls_its_task_off(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_stateless_client_calls_its_task_off(make: Any) -> None:
     """As often as it likes: that is only heard (rule 46)"""
     server = make()
     async with open_http_app(server) as (_, connection):
@@ -835,11 +944,8 @@ async def test_a_stateless_client_calls_its_task_off(make: Any, autojump_clock: 
         server.hears_nothing_more()
 
 
-async def test_what_a_task_asked_is_withdrawn_when_it_is_called_off(autojump_clock: MockClock) -> None:
-    server = handshake_server()
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities=CAN)
-        id = await takes(connection, server)
+async def test_what_a_task_asked_is_withdrawn_when_it_is_called_off() -> None:
+    async with taking(handshake_server(), capabilities=CAN) as (server, connection, id), trio.open_nursery() as nursery:
         await says_status(server, "input_required", poll=30_000)
         fetched = await server.hears("tasks/result")
         asked = later(nursery, server.asks, "elicitation/create", {**FORM, "_meta": {RELATED: {"taskId": "t1"}}})
@@ -855,9 +961,7 @@ async def test_what_a_task_asked_is_withdrawn_when_it_is_called_off(autojump_clo
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_client_without_tasks_that_leaves_ends_the_task_of_its_server(
-    make: Any, autojump_clock: MockClock
-) -> None:
+async def test_a_client_without_tasks_that_leaves_ends_the_task_of_its_server(make: Any) -> None:
     """(rule 46)"""
     server = make()
     async with open_http_app(server) as (_, connection):
@@ -872,7 +976,7 @@ async def test_a_client_without_tasks_that_leaves_ends_the_task_of_its_server(
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_client_that_has_its_task_may_leave(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_client_that_has_its_task_may_leave(make: Any) -> None:
     server = make()
     async with open_http_app(server) as (_, connection):
         leaving = connection.another()
@@ -884,7 +988,7 @@ async def test_a_client_that_has_its_task_may_leave(make: Any, autojump_clock: M
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_client_that_leaves_before_it_has_its_task_calls_it_off(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_client_that_leaves_before_it_has_its_task_calls_it_off(make: Any) -> None:
     server = make()
     async with open_http_app(server) as (_, connection):
         connection.start("tools/call", {"name": "a__x"}, capabilities=TAKES)
@@ -894,14 +998,13 @@ async def test_a_client_that_leaves_before_it_has_its_task_calls_it_off(make: An
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_a_task_whose_time_is_up_is_called_off_and_gone(make: Any, autojump_clock: MockClock) -> None:
+async def test_a_task_whose_time_is_up_is_called_off_and_gone(make: Any) -> None:
     server = make()
     times: list[float] = []
     server.answers["tasks/get"] = still_working(server, 1000, times)
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         id = await takes(connection, server, task={"ttl": 60_000})
-        await trio.sleep(59)
+        await trio.sleep(58)  # its creation took a second
         assert (await result(ask(connection, "tasks/get", 2, id)))["status"] == "working"
         await trio.sleep(1.1)
         server.says((await server.hears("tasks/cancel"))["id"], extension_status("cancelled"))
@@ -914,7 +1017,7 @@ async def test_a_task_whose_time_is_up_is_called_off_and_gone(make: Any, autojum
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
-async def test_whoever_listens_hears_how_its_tasks_stand(make: Any, autojump_clock: MockClock) -> None:
+async def test_whoever_listens_hears_how_its_tasks_stand(make: Any) -> None:
     """Its own, and those that it named; all that `tasks/get` would say, marked as the subscription's (rule 91)"""
     server = make()
     async with open_http_app(server, listen=TOKENS) as (_, connection):
@@ -948,3 +1051,16 @@ async def test_who_declares_no_tasks_cannot_listen_for_them() -> None:
         error = (await last(answer))["error"]
         assert (answer.status, error["code"]) == (400, -32021)
         assert error["data"] == {"requiredCapabilities": TAKES}
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
+async def test_a_server_without_tasks_has_no_methods_for_them(method: str) -> None:
+    """At its own endpoint, as at the server itself. At that of all servers a task is unknown."""
+    async with open_http_app(ScriptedServer("a", tools=["x"])) as (world, connection):
+        await world.settled()
+        for path, refused in (("/mcp/a", (-32601, "Method not found")), ("/mcp", (-32602, NO_SUCH))):
+            client = connection.another()
+            await client.open(path)
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": "a.1"}}
+            assert await refusal(client.send("POST", path, body)) == refused
+            assert await refusal(about(client, method, "a.1", path=path)) == refused

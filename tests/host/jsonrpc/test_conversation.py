@@ -4,6 +4,8 @@ one piece of work it names or none."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
@@ -17,6 +19,7 @@ from host.jsonrpc.conversation import CANCELLED, Incoming, Outgoing, cancel_noti
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.peer.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
 from host.wire.link import LinkLost
+from tests.kit.examples import examples
 from tests.kit.scripts import Step, scripts
 
 NULL = Raw(b"null")
@@ -28,6 +31,14 @@ def answers_to(id: Id) -> list[Success | Failure | Malformed]:
         Failure(ErrorBody(-1, "no"), id),
         Malformed(INVALID_REQUEST, "broken", id, True),
     ]
+
+
+OTHER_IDS: list[Callable[[int], object]] = [
+    float,
+    lambda id: id + 10_000,
+    *(form.format for form in ("0{}", "-{}", "+{}", " {}", "{}\n", "{}.0", "{}e0", "{:b}2", "'{}'")),
+    lambda id: "".join(chr(0x660 + int(digit)) for digit in str(id)),
+]
 
 
 class AskedMachine(RuleBasedStateMachine):
@@ -51,14 +62,15 @@ class AskedMachine(RuleBasedStateMachine):
         self.ended[waiter] = 0
         return request.id
 
-    @rule(id=ids, which=st.integers(0, 2))
-    def answer(self, id: int, which: int) -> None:
-        waiter = self.asked.take(answers_to(id)[which])
+    @rule(id=ids, which=st.integers(0, 2), shape=st.sampled_from([int, str]))
+    def answer(self, id: int, which: int, shape: type) -> None:
+        """With a number, or its text: no other request can be meant."""
+        waiter = self.asked.take(answers_to(shape(id))[which])
         assert waiter == self.open.pop(id, None)
         self._end(waiter)
 
-    @rule(id=ids, which=st.integers(0, 2), shape=st.sampled_from([str, float, lambda id: id + 10_000]))
-    def answer_what_was_never_asked(self, id: int, which: int, shape: type) -> None:
+    @rule(id=ids, which=st.integers(0, 2), shape=st.sampled_from(OTHER_IDS))
+    def answer_what_was_never_asked(self, id: int, which: int, shape: Callable[[int], Any]) -> None:
         assert self.asked.take(answers_to(shape(id))[which]) is None
 
     @rule()
@@ -138,12 +150,12 @@ class ServingMachine(RuleBasedStateMachine):
     @invariant()
     def all_that_is_open_is_known(self) -> None:
         assert sorted(self.serving) == sorted(work for _, work in self.open)
-        assert len(self.serving) == len(self.open)
+        assert self.serving.count == len(self.open)
 
 
 TestAsked = AskedMachine.TestCase
 TestServing = ServingMachine.TestCase
-TestAsked.settings = TestServing.settings = settings(max_examples=40, stateful_step_count=30)
+TestAsked.settings = TestServing.settings = settings(max_examples=examples(40), stateful_step_count=30)
 
 
 def test_ids_are_never_used_again() -> None:
@@ -176,7 +188,7 @@ def test_work_may_end_while_all_of_it_is_walked() -> None:
     serving.begin("1", "c")
     for work in serving:
         serving.end("1" if work == "c" else 1, work)
-    assert len(serving) == 0
+    assert serving.count == 0
 
 
 def test_the_notice_names_the_request_and_perhaps_the_reason() -> None:
@@ -282,12 +294,14 @@ class Conversation:
         for waiting in self._some(one):
             assert waiting.id is not None
             late = waiting.abandoned_at is not None
-            assert self.asking.on_response(answers_to(waiting.id)[two % 3]) == (waiting.is_open or late)
+            id = str(waiting.id) if two % 4 > 1 else waiting.id
+            assert self.asking.awaits(id) == (waiting.is_open or late)
+            assert self.asking.on_response(answers_to(id)[two % 3]) == (waiting.is_open or late)
             waiting.answered = waiting.answered or waiting.is_open
             waiting.abandoned_at = None
 
     def answer_what_was_never_asked(self, one: int, two: int) -> None:
-        for id in (str(one), 10_000 + one, ""):
+        for id in (f"0{one}", f"{one}.0", f"+{one}", 10_000 + one, str(10_000 + one), ""):
             assert not self.asking.on_response(answers_to(id)[two % 3])
         assert not self.asking.on_response(Failure(ErrorBody(-1, "no"), None))
 
@@ -400,7 +414,7 @@ ASKING_STEPS = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(scripts(ASKING_STEPS, min_size=0, max_size=40))
 def test_whatever_happens_a_request_that_is_waited_for_ends_once(script: list[Step]) -> None:
     """A cancellation is sent exactly if the other side still works for the request (rules 41, 45, 46, 47)."""

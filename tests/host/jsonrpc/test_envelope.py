@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from host.jsonrpc.envelope import Envelope, EnvelopeScanner
 from host.jsonrpc.messages import MAX_ID_BYTES, Failure, Malformed, Notification, Request, Success, read
+from tests.kit.examples import examples
 
-CALM = settings(max_examples=500)
+CALM = settings(max_examples=examples(500))
 
 
 def scanned(*pieces: bytes) -> Envelope | None:

@@ -122,6 +122,29 @@ def test_what_was_left_unread_is_read_as_ever_and_its_failure_has_its_id(end: by
         assert (message.code, message.id, message.answers) == (code, 7, True)
 
 
+@pytest.mark.parametrize(
+    ("text", "id"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"result":NaN}', 7),
+        (b'{"jsonrpc":"2.0","id":"7","error":{"message":"\xff"}}', "7"),
+        (b'{"jsonrpc":"2.0","other":[1,2],"result":Infinity,"id":7}', 7),
+        (b'{"jsonrpc":"2.0","id":7,"result":{"a":', 7),  # a line end within its text
+        (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":NaN}}', None),
+        (b'{"jsonrpc":"2.0","method":"m","params":{"a":NaN}}', None),
+        (b'{"jsonrpc":"2.0","result":{"id":7,"a":NaN}}', None),
+        (b'{"jsonrpc":"2.0","id":NaN,"result":{}}', None),
+        (b'"id":7,"result":NaN', None),
+        (b'[{"jsonrpc":"2.0","id":7,"result":NaN}]', None),
+        (b"\xff\xfe", None),
+    ],
+)
+def test_an_answer_that_is_no_json_has_its_id(text: bytes, id: object) -> None:
+    """A request has none: what is wrong with it must not end one of ours."""
+    (broken,) = read_unless_long(text, False)
+    assert isinstance(broken, Malformed)
+    assert (broken.id, broken.answers) == (id, id is not None)
+
+
 def test_a_glance_costs_the_same_however_long_the_message_is() -> None:
     texts = [b'{"jsonrpc":"2.0","method":"n","params":[1' + b",1" * (size // 2) + b"]}" for size in (LONG, 50 * LONG)]
     assert least_cost(lambda: glance(texts[1])) < 5 * least_cost(lambda: glance(texts[0]))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from host.errors import TOO_LARGE
 from host.jsonrpc.messages import (
@@ -33,13 +34,17 @@ from host.jsonrpc.messages import (
     read_batch,
     read_each,
     receive,
+    receive_at_once,
     write,
 )
-from host.jsonrpc.strict import MAX_DEPTH, MAX_TOKENS
+from host.jsonrpc.raw import members
+from host.jsonrpc.strict import LIGHT_TOKENS, MAX_DEPTH, MAX_DIGITS, MAX_TOKENS
+from tests.host.jsonrpc.test_strict import DOCUMENTS
 from tests.kit.cost import assert_costs_less, least_cost
+from tests.kit.examples import examples
 
 Reader = Callable[[bytes], Message | Malformed]
-CALM = settings(max_examples=100)
+CALM = settings(max_examples=examples(100))
 
 
 def read_strictly(data: bytes) -> Message | Malformed:
@@ -143,6 +148,7 @@ def test_a_client_may_send(params: bytes) -> None:
     assert bytes(found.params) == params
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "data",
     [
@@ -244,6 +250,19 @@ def test_a_wrong_envelope_is_an_invalid_request_and_its_id_is_echoed(reader: Rea
     found = reader(text)
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, 7)
+
+
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        (b'"result":{"a":1},"error":null', Success(7, Raw(b'{"a":1}'))),
+        (b'"error":null,"result":null', Success(7, Raw(b"null"))),
+        (b'"result":null,"error":{"code":1,"message":"m"}', Failure(ErrorBody(1, "m"), 7)),
+    ],
+)
+def test_null_in_the_place_of_the_other_half_of_an_answer_is_nothing(members: bytes, found: Message) -> None:
+    assert read(b'{"jsonrpc":"2.0","id":7,%b}' % members) == found
+    assert isinstance(read(b'{"jsonrpc":"2.0","id":7,"method":"m",%b}' % members), Malformed)
 
 
 def test_a_long_s_does_not_make_params() -> None:
@@ -626,6 +645,49 @@ def test_params_besides_arguments_are_bounded(arguments: bytes, more: int) -> No
         assert (found.code, found.id) == (INVALID_PARAMS, 1)
     else:
         assert isinstance(found, Request)
+
+
+@CALM
+@given(DOCUMENTS, st.sampled_from([b"%b", b'{"a":%b}', b'[{"b":%b},{"a":"%b"}]']), st.sampled_from([b"}", b" }"]))
+def test_a_long_text_among_arguments_changes_no_verdict(document: bytes, arguments: bytes, end: bytes) -> None:
+    """Only the outline of a message with one is looked at, if it is written as encoders write."""
+    long = rb"\u00e9, \"{[" * (LIGHT_TOKENS // 8)
+    for params in (b'{"arguments":{"x":%b,"long":"%%b"}%b', b'{"name":%b,"arguments":{"long":"%%b"}%b'):
+        filled = arguments.replace(b"%b", document.replace(b"%", b"%%"))
+        texts = [call(params % (filled, end) % each) for each in (long, b"")]
+        found, without = map(receive, texts)
+        assert receive_at_once(texts[0]) == found
+        if isinstance(without.message, Request):
+            assert found.message == replace(without.message, params=members(texts[0])["params"])
+        else:
+            assert isinstance(found.message, Malformed)
+
+
+@pytest.mark.parametrize(
+    "flaws",
+    [
+        b'{"b":1,"b":2,"y":{"a":1,"a":2}}',
+        b'{"y":{"a":1,"a":2},"b":1,"b":2}',
+        b'[{"a":1,"a":2},1e999]',
+        b"[1e999,%b]" % (b"1" * (MAX_DIGITS + 1)),
+        b'[{"a":1,"a":2},%b]' % (b"[" * MAX_DEPTH + b"]" * MAX_DEPTH),
+    ],
+)
+def test_of_several_flaws_the_same_is_named_however_a_long_message_is_written(flaws: bytes) -> None:
+    one, other = (
+        call(b'{"arguments":{"x":%b,"long":"%b"}%b' % (flaws, b"x" * 2 * LIGHT_TOKENS, end)) for end in (b"}", b" }")
+    )
+    assert isinstance(receive(one).message, Malformed)
+    assert receive(one) == receive(other)
+    assert receive_at_once(one) == receive(one)
+
+
+@pytest.mark.parametrize(("text", "at_once"), [(b"x", True), (b"{", False), (b":", False), (b",", True)])
+def test_a_message_of_a_mebibyte_is_read_at_once_unless_it_may_be_full_of_objects(text: bytes, at_once: bool) -> None:
+    data = call(b'{"arguments":{"a":"%b"}}' % (text * (MAX_TOKENS - 6)))
+    assert receive_at_once(data) == (receive(data) if at_once else None)
+    long = call(b'{"arguments":{"a":"%b%b"}}' % (b"x" * 1024 * 1024, text * (MAX_TOKENS + 1)))
+    assert (receive_at_once(long) is not None) == (text == b"x")
 
 
 def test_commas_in_texts_are_no_structure() -> None:

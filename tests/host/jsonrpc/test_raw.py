@@ -21,11 +21,13 @@ from host.jsonrpc.raw import (
     one_line,
     pick,
     string,
+    unless_null,
     value,
 )
 from tests.kit.cost import assert_costs_less
+from tests.kit.examples import examples
 
-CALM = settings(max_examples=60)
+CALM = settings(max_examples=examples(60))
 LONE = "\ud83d"
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates too
@@ -275,6 +277,12 @@ def test_what_need_not_be_opened_is_not(text: bytes, may: bool) -> None:
 )
 def test_only_letters_by_number_hide_a_word_without_a_slash(text: bytes, may: bool) -> None:
     assert may_contain_word(text, "ab") is may
+
+
+@pytest.mark.parametrize("text", [b'{"a": null , "b":\n"null"\t}', b'{"\\ud83d":1,"a":\tnull\r,"b": "null" }'])
+def test_a_member_that_is_null_is_missing_however_it_is_spaced(text: bytes) -> None:
+    found = members(text)
+    assert [unless_null(found.get(name)) for name in "abc"] == [None, Raw(b'"null"'), None]
 
 
 def test_an_object_is_known_by_its_first_character() -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from host.jsonrpc.readable import MAX_RESULT_DEPTH, why_unreadable, why_unreadable_result
 from host.jsonrpc.strict import MAX_DEPTH, MAX_DIGITS
+from tests.kit.examples import examples
 
-CALM = settings(max_examples=100)
+CALM = settings(max_examples=examples(100))
 LONE = [
     rb'"\ud800"',
     rb'"\uDBFFx"',

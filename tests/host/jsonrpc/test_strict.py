@@ -26,8 +26,9 @@ from host.jsonrpc.strict import (
 )
 from tests.kit.bodies import ARGUMENTS, LONGEST, call
 from tests.kit.cost import least_cost
+from tests.kit.examples import examples
 
-CALM = settings(max_examples=150)
+CALM = settings(max_examples=examples(150))
 
 NAMES = st.sampled_from(["a", "b", "é", "\\", '"', "\ud800", "a\\", "{", ":", ""])
 NUMBERS = st.sampled_from(
@@ -167,6 +168,7 @@ def test_text_is_scanned_until_it_holds_too_much_and_no_further(monkeypatch: pyt
     assert scanned == 1
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 def test_the_bodies_of_an_attack_are_legal_and_keep_their_bytes(arguments: Callable[[], bytes]) -> None:
     made = arguments()

@@ -55,6 +55,22 @@ def test_offline_access_asks_for_consent() -> None:
     assert "prompt" not in request().url
 
 
+def test_parameters_of_the_configuration_are_added() -> None:
+    """Google gives a refresh token with `access_type=offline` only; a page may refuse `prompt=consent`."""
+    made = replace(request(), scopes=("offline_access",), extra={"access_type": "offline"})
+    query = parse_qs(urlsplit(made.url).query, keep_blank_values=True)
+    assert (query["access_type"], query["prompt"]) == (["offline"], ["consent"])
+    assert "prompt=select_account" in replace(made, extra={"prompt": "select_account"}).url
+    assert "prompt" not in replace(made, extra={"prompt": ""}).url
+
+
+def test_no_parameter_replaces_one_of_ours() -> None:
+    """Even if one got past the configuration, the answer comes to us, for this request."""
+    made = request()
+    bad = dict.fromkeys(("state", "redirect_uri", "code_challenge", "client_id", "response_type", "resource"), "evil")
+    assert parse_qs(urlsplit(replace(made, extra=bad).url).query) == parse_qs(urlsplit(made.url).query)
+
+
 def test_the_challenge_is_that_of_the_standard() -> None:
     """The example of RFC 7636, appendix B."""
     assert challenge_of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk") == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
@@ -149,6 +165,7 @@ def test_a_long_answer_is_foreign() -> None:
     [
         ({"error": "access_denied", "error_description": "<b>call 555</b>"}, "the login was denied"),
         ({"error": "invalid_scope"}, r"\(invalid_scope\): it does not give the client .* set oauth.scopes to those"),
+        ({"error": "server_error", "error_description": "555"}, r"refused the login \(server_error\)$"),
         ({"error": "call 555 now"}, r"refused the login \(for a reason of its own\)"),
         ({"code": ""}, "no authorization code"),
         ({"code": "a\nb"}, "no authorization code"),
@@ -160,6 +177,8 @@ def test_an_answer_without_a_code_says_why_in_our_words(members: dict[str, str],
     with pytest.raises(OAuthProblem, match=why) as caught:
         made.read_answer(urlencode({**members, "state": made.state}))
     assert "555" not in str(caught.value)
+    said = caught.value.said
+    assert said == members.get("error_description", members["error"] if "call" in members.get("error", "") else "")
 
 
 def test_scopes_are_those_of_the_challenge_before_those_of_the_resource() -> None:

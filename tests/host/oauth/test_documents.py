@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from host.oauth.documents import (
     ClientRegistration,
     TokenRefused,
     Tokens,
+    UnusableTokens,
     canonical_resource,
     check_issuer_id,
     choose_auth_method,
@@ -27,6 +29,7 @@ from host.oauth.documents import (
     read_tokens,
     registration_request,
     resource_urls,
+    same_issuer,
 )
 from host.oauth.problem import OAuthProblem
 from host.url import Url
@@ -111,6 +114,20 @@ def test_the_resource_is_the_server_or_above_it(resource: str) -> None:
 def test_a_foreign_resource_is_refused(resource: str) -> None:
     with pytest.raises(OAuthProblem, match="another resource"):
         read_resource(dump({"resource": resource, "authorization_servers": [ISSUER]}), SERVER)
+
+
+@pytest.mark.parametrize(
+    ("resource", "shown"),
+    [
+        ("https://other.example/v1/mcp", " (https://other.example/v1/mcp): set url to that one"),
+        ("https://mcp.example/v1\x1b[2J", ": set url to that one"),
+        ("https://other.example/" + "v" * 200, ": set url to that one"),
+    ],
+)
+def test_the_resource_that_the_metadata_are_about_is_shown_if_it_is_a_plain_url(resource: str, shown: str) -> None:
+    with pytest.raises(OAuthProblem) as caught:
+        read_resource(dump({"resource": resource, "authorization_servers": [ISSUER]}), SERVER)
+    assert f"than its url{shown}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +255,38 @@ def test_metadata_of_an_issuer_that_are_refused(change: dict[str, object], why: 
         read_issuer(dump({**METADATA, **change}), ISSUER, Zone.PUBLIC)
 
 
+SPELLINGS = [
+    ("https://a.example", "https://a.example/", True),
+    ("http://a.example:8443/", "http://a.example:8443", True),
+    ("https://a.example/t", "https://a.example/t/", False),
+    ("https://a.example/", "https://a.example//", False),
+    ("https://a.example", "https://a.example//", False),
+    ("https://a.example/", "https://b.example/", False),
+    ("https://a.example/", "http://a.example", False),
+    ("https://a.example/", "https://a.example:443", False),
+    ("https://a.example/", "https://A.example", False),
+    ("https://a.example/", "", False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "is_same"), SPELLINGS)
+def test_an_issuer_without_a_path_is_one_with_and_without_its_slash(one: str, other: str, *, is_same: bool) -> None:
+    assert same_issuer(one, other) is same_issuer(other, one) is is_same
+
+
+@pytest.mark.parametrize(("named", "written"), [("", "/"), ("/", ""), ("/", "/")])
+def test_the_text_of_the_metadata_is_the_identifier(named: str, written: str) -> None:
+    """Google's servers name an issuer with a slash that its metadata do not have."""
+    metadata = dump({**METADATA, "issuer": f"https://login.example{written}"})
+    assert read_issuer(metadata, f"https://login.example{named}", Zone.PUBLIC).id == f"https://login.example{written}"
+
+
+@pytest.mark.parametrize("named", ["https://other.example/", "http://login.example/", "https://login.example/x/"])
+def test_a_slash_makes_no_other_issuer_the_same(named: str) -> None:
+    with pytest.raises(OAuthProblem, match="another issuer"):
+        read_issuer(dump({**METADATA, "issuer": "https://login.example"}), named, Zone.PUBLIC)
+
+
 # Registration
 
 
@@ -260,7 +309,16 @@ def test_a_registration_is_read() -> None:
     found = read_registration(dump({**answer, "token_endpoint_auth_method": "client_secret_post"}), REDIRECT, "none")
     assert found == ClientRegistration("c", "s", "client_secret_post", REDIRECT, 5, is_dynamic=True, scopes=())
     public = read_registration(dump({"client_id": "c", "client_secret": "s"}), REDIRECT, "none")
-    assert (public.client_secret, public.auth_method) == (None, "none")
+    assert (public.client_secret, public.auth_method) == ("s", "none"), "kept, and not sent as long as none is taken"
+    assert public.with_secret_in_form() == msgspec.structs.replace(public, auth_method="client_secret_post")
+    assert found.with_secret_in_form() is None
+    empty = read_registration(dump({"client_id": "c", "client_secret": ""}), REDIRECT, "none")
+    assert empty.with_secret_in_form() is None, "the same request would be sent twice"
+    text = read_registration(dump({"client_id": "c", "client_secret_expires_at": "5"}), REDIRECT, "none")
+    assert text.secret_expires == 5
+    assert read_registration(dump({"client_id": "c"}), REDIRECT, "client_secret_basic").auth_method == "none"
+    more = {"client_id": "c", "redirect_uris": ["https://a.example/", REDIRECT, "http://localhost/"]}
+    assert read_registration(dump(more), REDIRECT, "none").redirect_uri == REDIRECT
     fewer = read_registration(dump({"client_id": "c", "scope": "a"}), REDIRECT, "none", ("a", "b"))
     assert fewer.scopes == ("a", "b"), "another registration would get no more"
 
@@ -269,7 +327,7 @@ def test_a_registration_is_read() -> None:
     ("change", "why"),
     [
         ({"redirect_uris": ["https://evil.example/"]}, "another redirect"),
-        ({"redirect_uris": [REDIRECT, "https://evil.example/"]}, "another redirect"),
+        ({"redirect_uris": [f"{REDIRECT}/", REDIRECT.replace("4711", "4712")]}, "another redirect"),
         ({"redirect_uris": []}, "another redirect"),
         ({"client_id": ""}, "invalid"),
         ({"client_id": "a\nb"}, "invalid"),
@@ -311,10 +369,46 @@ def test_tokens_are_read(document: dict[str, object], tokens: Tokens) -> None:
     assert read_tokens(200, dump({"access_token": "t", "token_type": "bearer", **document})) == tokens
 
 
+@pytest.mark.parametrize("kind", ["bearer", "Bearer", "BEARER", "user", "bot", "Bot"])
+def test_types_of_tokens_that_are_sent_as_bearer(kind: str) -> None:
+    """Slack has types of its own."""
+    assert read_tokens(200, dump({"ok": True, "access_token": "t", "token_type": kind})).access_token == "t"
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        ({"error": "invalid_client"}, "invalid_client"),
+        ({"error": "bad_refresh_token", "error_uri": "https://docs.example"}, "bad_refresh_token"),
+        ({"ok": False, "error": "invalid_refresh_token"}, "invalid_refresh_token"),
+        ({"ok": False}, ""),
+        ({"error": {"code": 5}}, ""),
+        ({"error": "tok3n"}, ""),
+        ({"error": "invalid_grant", "access_token": "t", "token_type": "Bearer"}, "invalid_grant"),
+        ({"ok": False, "access_token": "t", "token_type": "Bearer"}, ""),
+    ],
+)
+def test_an_error_is_a_refusal_whatever_its_status(document: dict[str, object], error: str) -> None:
+    """GitHub and Slack answer with HTTP 200. A token beside an error is not used."""
+    for status in (200, 400, 401):
+        with pytest.raises(TokenRefused) as caught:
+            read_tokens(status, dump(document))
+        assert caught.value.error == error
+
+
+@pytest.mark.parametrize("nothing", [{"error": None}, {"error": ""}, {"ok": None}, {"ok": True}, {"ok": 0}])
+def test_an_error_that_says_nothing_is_none(nothing: dict[str, object]) -> None:
+    assert read_tokens(200, dump({"access_token": "t", "token_type": "Bearer", **nothing})).access_token == "t"
+
+
 @pytest.mark.parametrize(
     ("document", "why"),
     [
         ({"token_type": "DPoP"}, "another type"),
+        ({"token_type": "mac"}, "another type"),
+        ({"token_type": "N_A"}, "another type"),
+        ({"token_type": "superuser"}, "another type"),
+        ({"token_type": "user "}, "another type"),
         ({"token_type": None}, "invalid"),
         ({"access_token": ""}, "invalid"),
         ({"access_token": "a b"}, "invalid"),
@@ -328,6 +422,102 @@ def test_tokens_that_are_refused(document: dict[str, object], why: str) -> None:
     with pytest.raises(OAuthProblem, match=why) as caught:
         read_tokens(200, dump({"access_token": "t", "token_type": "Bearer", **document}))
     assert "Evil" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens"),
+    [
+        (b"access_token=t&scope=repo%2Cgist&token_type=bearer", Tokens("t", None, None, ("repo", "gist"))),
+        (b"access_token=t&token_type=bearer&expires_in=60&refresh_token=r&scope=", Tokens("t", "r", 60, ())),
+        (dump({"access_token": "t", "token_type": "user", "scope": "a,b c"}), Tokens("t", None, None, ("a,b", "c"))),
+        (
+            dump({"ok": True, "refresh_token": "r", "authed_user": {"access_token": "t", "token_type": "user"}}),
+            Tokens("t", "r", None, None),
+        ),
+        (
+            dump(
+                {"access_token": "t", "token_type": "bot", "authed_user": {"access_token": "u", "refresh_token": "v"}}
+            ),
+            Tokens("t", None, None, None),
+        ),
+    ],
+)
+def test_tokens_in_the_form_of_a_product(answer: bytes, tokens: Tokens) -> None:
+    """GitHub answers with a form and commas; Slack puts the token of a person one level deeper."""
+    assert read_tokens(200, answer) == tokens
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"access_token=t&access_token=u&token_type=bearer",
+        b"access_token=t%0d%0aX-Evil:1&token_type=bearer",
+        b"access_token=t&token_type=mac",
+        b"access_token=t",
+        b"access_token=t;token_type=bearer",
+        b"<p>access_token=t&token_type=bearer",
+        b"&".join([b"access_token=t&token_type=bearer", *(b"%d=1" % n for n in range(100))]),
+        dump({"authed_user": {"authed_user": {"access_token": "t", "token_type": "user"}}}),
+        dump({"authed_user": {"access_token": "t", "token_type": "mac"}}),
+    ],
+)
+def test_no_tokens_in_another_form(answer: bytes) -> None:
+    with pytest.raises(OAuthProblem):
+        read_tokens(200, answer)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_about_client"),
+    [
+        (dump({"error": "invalid_client"}), True),
+        (dump({"error": "unauthorized_client"}), True),
+        (dump({"message": "Required parameter: client_secret"}), True),
+        (dump({"error": "invalid_request", "error_description": "client_secret is missing"}), True),
+        (dump({"error": "invalid_request"}), False),
+        (dump({"error": "invalid_grant"}), False),
+        (dump({"error": "invalid_scope"}), False),
+    ],
+)
+def test_a_refusal_may_be_about_the_client(body: bytes, is_about_client: bool) -> None:
+    assert TokenRefused(body).is_about_client is is_about_client
+
+
+def test_an_error_in_a_form_is_one() -> None:
+    with pytest.raises(TokenRefused) as caught:
+        read_tokens(200, b"error=bad_refresh_token&error_description=no&access_token=t&token_type=bearer")
+    assert caught.value.error == "bad_refresh_token"
+
+
+@pytest.mark.parametrize(
+    ("written", "named", "is_one"),
+    [
+        ("https://login.example/{tenantid}/v2.0", "https://login.example/common/v2.0", True),
+        ("https://login.example/{tenantid}/v2.0", "https://login.example/a/b/v2.0", False),
+        ("https://login.example/{tenantid}/v2.0", "https://login.example/common/v1.0", False),
+        ("https://login.example/{tenantid}/v2.0", "https://evil.example/common/v2.0", False),
+        ("https://{tenantid}/v2.0", "https://login.example/v2.0", False),
+        ("{tenantid}", "https://login.example/common/v2.0", False),
+        ("https://login.example/{tenantid}/{tenantid}", "https://login.example/a/b", False),
+    ],
+)
+def test_a_tenant_that_only_the_login_decides(written: str, named: str, is_one: bool) -> None:
+    """Entra's metadata of `common` have a literal {tenantid}. The name stays that by which they were found."""
+    data = dump({**METADATA, "issuer": written})
+    if is_one:
+        assert read_issuer(data, named, Zone.PUBLIC).id == named
+    else:
+        with pytest.raises(OAuthProblem, match="those of another issuer"):
+            read_issuer(data, named, Zone.PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "data", [b"access_token=s3cret&access_token=s3cret", b'"s3cret"', b'{"access_token": "s3cret"}']
+)
+def test_an_answer_that_cannot_be_used_is_not_repeated(data: bytes) -> None:
+    """It may hold a token."""
+    with pytest.raises(UnusableTokens) as caught:
+        read_tokens(200, data)
+    assert "s3cret" not in str(caught.value) + caught.value.said
 
 
 def test_an_error_is_named_only_by_a_standard_code() -> None:

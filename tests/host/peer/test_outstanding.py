@@ -26,6 +26,7 @@ from host.peer.outstanding import (
     PeerError,
 )
 from host.wire.link import LinkLost
+from tests.kit.examples import examples
 
 
 class Wire:
@@ -109,9 +110,9 @@ async def test_a_refusal_and_a_broken_answer_are_ends_too(answer: Failure | Malf
     assert wire.called_off == []
 
 
-@pytest.mark.parametrize("id", ["1", 2, 0, -1])
+@pytest.mark.parametrize("id", ["01", "1.0", "", "2", 2, 0, -1])
 async def test_an_answer_to_what_was_never_asked_is_nobodys(id: Id) -> None:
-    """An id of another type is another id (rule 7)."""
+    """The text of a number is that number, in one spelling only (rule 7)."""
     asking, wire = OutstandingRequests[str](str), Wire()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, asking, wire)
@@ -427,7 +428,7 @@ def test_progress_without_a_token_is_none(params: bytes | None) -> None:
 # All of it at once
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.sampled_from(["ask", "answer", "answer again", "refuse", "break", "cancel", "stranger", "end"]),

@@ -54,6 +54,8 @@ class Listener:
         self.complaints: list[str] = []
         self.may_answer = trio.Event()
         self.cancelled = 0
+        self.dropped: list[tuple[str, bytes]] = []
+        """Why each dropped message is no response, and the beginning of a text that is no message."""
 
     def on_request(self, peer: Peer[str], request: Request, in_flight: InFlight[str]) -> Work | Raw | ErrorBody:
         self.behind.append((in_flight.subjects, in_flight.abandoned_owners, in_flight.exact))
@@ -76,8 +78,11 @@ class Listener:
     def refuses(self, method: str) -> ErrorBody | None:
         return ErrorBody(-32601, "never") if method == "never" else None
 
-    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
+    def on_dropped(
+        self, what: str, detail: str, size: int = 0, *, awaited: bool = False, answers: str = "", text: bytes = b""
+    ) -> None:
         self.complaints.append(what)
+        self.dropped.append((answers, text))
 
 
 class FarEnd:
@@ -189,9 +194,35 @@ async def test_a_notice_may_name_the_request_it_is_about() -> None:
     assert found == [["one", "two", None, None, None]] * 2 + [[None, "two", None, None, None]]
 
 
-@pytest.mark.parametrize("id", ["1", 1.0, True, None, 2, -1])
+@pytest.mark.parametrize("id", ["1", 1.0])
+@pytest.mark.parametrize("body", [{"result": {}}, {"result": {"text": "x" * 200_000}}])
+async def test_an_id_may_come_back_as_text_or_as_a_number_with_a_point(id: object, body: dict[str, Any]) -> None:
+    """As of servers that keep ids as text, or whose language has one type of numbers. No other request can be meant:
+    ours have whole numbers. An error too, and an answer that is late (rule 7)."""
+    async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
+        call = later(nursery, peer.request, "x")
+        await wait_all_tasks_blocked()
+        other = later(nursery, peer.request, "y")
+        await wait_all_tasks_blocked()
+        far.says(id=id, **body)
+        assert json.loads(bytes(await call.comes())) == body["result"]
+        assert not other.done
+        refused = later(nursery, _fails, peer, PeerError)
+        await wait_all_tasks_blocked()
+        far.says(id="3", error={"code": -1, "message": "no"})
+        assert await refused.comes() == "no"
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await peer.request("z")
+        far.says(id="4", result={})
+        far.says(id="2", result={})
+        await other.comes()
+        assert listener.complaints == []
+
+
+@pytest.mark.parametrize("id", ["01", "1.0", " 1", 1.5, True, None, 2, "2", -1])
 async def test_an_answer_to_another_id_ends_nothing(id: object) -> None:
-    """Nor one of another type (rule 7)."""
+    """Nor one in another spelling (rule 7)."""
     async with open_pair() as (peer, far, listener), trio.open_nursery() as nursery:
         done = trio.Event()
 
@@ -210,6 +241,21 @@ async def test_an_answer_to_another_id_ends_nothing(id: object) -> None:
         await wait_all_tasks_blocked()
         assert done.is_set()
         assert listener.complaints[1:] == ["unknown id"]
+
+
+async def test_what_was_dropped_comes_with_its_text_and_whether_it_may_be_an_answer() -> None:
+    no_json = b"Listening" + b"!" * 2000
+    other = b'{"jsonrpc":"2.0","id":{},"result":{}}'
+    async with open_pair() as (_, far, listener):
+        for text in (no_json, other, b"5", b'{"jsonrpc":"2.0","id":9,"result":{}}', b'{"jsonrpc":"2.0","method":"n"}'):
+            far.link.write_bytes(text)
+        await wait_all_tasks_blocked()
+    assert listener.dropped == [
+        ("", no_json[:1024]),
+        ("the id is neither a string nor an integer", other),
+        ("a JSON-RPC message is one object", b"5"),
+        ("an id that no request has", b""),
+    ]
 
 
 async def test_whoever_stops_waiting_calls_the_request_off_with_the_reason() -> None:
@@ -521,7 +567,7 @@ async def test_an_answer_with_neither_result_nor_error_fails_its_request_at_once
             await far.hears()
         far.says(id=2)
         assert "the message has no method, result or error" in await broken.comes()
-        far.says(id="1")  # another type of id is another request
+        far.says(id="01")  # another spelling is another request
         far.says(id=1, method="ping")  # a request of its own
         await wait_all_tasks_blocked()
         assert not other.done

@@ -13,6 +13,7 @@ import pytest
 
 from config import (
     AskSpec,
+    CallerSpec,
     Check,
     Condition,
     Consent,
@@ -29,12 +30,13 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
 from host.policy.gate import CallPermit, Gate
 from host.protocol.methods import Kind
+from host.source import SHARED
 from tests.kit.gates import auto_answering, entry, kind, observe, open_gate
 
 STRICT = Consent(tools=kind(allow=["get_*"], deny=["get_secret"]))
 ASKING = Consent(tools=kind(ask=["create_*"]), resources=kind(ask=["file:///**"]), prompts=kind(ask=["p*"]))
 URI = "file:///home/me/x"
-DESK = Caller("desk", None, "token", session="s1")
+DESK = Caller("desk", SHARED, "token", session="s1")
 
 
 def spec(id: str, consent: Consent | None = None, trust: Trust = Trust.STANDARD) -> ServerSpec:
@@ -55,9 +57,12 @@ SERVERS = {
 
 @contextmanager
 def gate(
-    servers: Mapping[str, ServerSpec] = SERVERS, ask: AskSpec | None = None, state: Path | None = None
+    servers: Mapping[str, ServerSpec] = SERVERS,
+    ask: AskSpec | None = None,
+    state: Path | None = None,
+    callers: Mapping[str, CallerSpec] | None = None,
 ) -> Iterator[Gate]:
-    with open_gate(servers, ask=ask, state=state) as opened:
+    with open_gate(servers, ask=ask, state=state, callers=callers) as opened:
         yield opened
 
 
@@ -100,8 +105,8 @@ async def asked_about(
 
 ACME = Rule("create", (Condition("/owner", (Check("in", ("acme",)),)),))
 EVIL = Rule("create", (Condition("/owner", (Check("eq", "evil"),)),))
-OTHER_SESSION = Caller("desk", None, "token", session="s2")
-OTHER_TOKEN = Caller("desk", None, "other", session="s1")
+OTHER_SESSION = Caller("desk", SHARED, "token", session="s2")
+OTHER_TOKEN = Caller("desk", SHARED, "other", session="s1")
 
 
 async def passes(opened: Gate, name: str, exchange: Exchange) -> bool:

@@ -24,7 +24,8 @@ from host.policy.gate import CallPermit, Gate
 from host.policy.grants import Scope
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
-from host.slices import run_inline
+from host.source import SHARED
+from tests.kit.awaited import awaited
 from tests.kit.gates import altered, auto_answering, entry, kind, observe
 
 from .servers import (
@@ -59,10 +60,10 @@ async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_
         (pending,) = opened.authorizer.confirmations.list_all()
         assert pending.refused
         assert (
-            run_inline(opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.TERMINAL))
+            awaited(opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.TERMINAL))
             is pending
         )
-        for other in (call({"n": 2}), call({"n": 1}, Caller("x", None, "else"))):
+        for other in (call({"n": 2}), call({"n": 1}, Caller("x", SHARED, "else"))):
             with pytest.raises(Unconfirmed):
                 await opened.admit(other, entry("asking", Kind.TOOL, "create_x"))
         permit = await opened.admit(call({"n": 1}), entry("asking", Kind.TOOL, "create_x"))
@@ -120,14 +121,14 @@ async def test_what_is_allowed_for_a_session_ends_with_it() -> None:
 
 @pytest.mark.parametrize("session", [None, "s1"])
 async def test_only_callers_that_have_a_session_are_allowed_something_for_it(session: Hashable) -> None:
-    caller = Caller("desk", None, "token", session=session)
+    caller = Caller("desk", SHARED, "token", session=session)
     with gate() as opened, pytest.raises(Unconfirmed):
         await opened.admit(call(None, caller), entry("asking", Kind.TOOL, "create_x"))
     with gate() as opened:
         with pytest.raises(Unconfirmed):
             await opened.admit(call(None, caller), entry("asking", Kind.TOOL, "create_x"))
         (pending,) = opened.authorizer.confirmations.list_all()
-        answered = run_inline(
+        answered = awaited(
             opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
         )
         assert (answered is None, await passes(opened, "create_x", call(None, caller))) == (
@@ -198,7 +199,7 @@ async def test_what_follows_its_entry_is_not_asked_about() -> None:
         once.release()
         with pytest.raises(Forbidden):
             opened.admit_without_confirmation(call(), entry("asking", Kind.RESOURCE, URI))
-        run_inline(opened.authorizer.grants.revoke(opened.authorizer.grants.all()[0].id))
+        awaited(opened.authorizer.grants.revoke(opened.authorizer.grants.all()[0].id))
         with auto_answering(opened, ConfirmationAnswer.SESSION):
             await opened.admit(call(), entry("asking", Kind.RESOURCE, URI))
         permit = opened.admit_without_confirmation(call(), entry("asking", Kind.RESOURCE, URI))
@@ -235,7 +236,7 @@ async def test_new_rules_void_the_questions_and_grants_of_those_that_are_gone() 
                 for name in ("create_x", "delete_x"):
                     nursery.start_soon(wait, opened, name)
                 await wait_all_tasks_blocked()
-                opened.replace(with_server("asking", consent=after))
+                opened.replace(with_server("asking", consent=after), {})
                 await wait_all_tasks_blocked()
                 assert asked_names(opened) == ["delete_x"]
                 assert len(refused) == 1
@@ -290,9 +291,9 @@ async def test_a_client_answers_only_where_the_configuration_says_so(named: bool
     answers = (Channel.CONSOLE, Channel.CLIENT) if named else (Channel.CONSOLE,)
     able = structs.replace(DESK, abilities=SHARED_ABILITIES)
     with gate(ask=AskSpec(answers=answers)) as opened:
-        assert opened.client_may_confirm(entry("asking", Kind.TOOL, "create_x"), able) is named
+        assert opened.client_may_confirm(entry("asking", Kind.TOOL, "create_x"), able, "") is named
         for server, name, caller in (("asking", "create_x", DESK), ("asking", "x", able), ("stranger", "x", able)):
-            assert not opened.client_may_confirm(entry(server, Kind.TOOL, name), caller)
+            assert not opened.client_may_confirm(entry(server, Kind.TOOL, name), caller, "")
 
 
 async def test_why_a_grant_is_dead_is_said_in_words() -> None:
@@ -308,7 +309,7 @@ async def test_why_a_grant_is_dead_is_said_in_words() -> None:
         assert "rule" in opened.authorizer.why_unusable(altered(grant, rule="tools.ask: other"))
         assert "server" in opened.authorizer.why_unusable(altered(grant, server="stranger"))
         assert opened.authorizer.why_unusable(replace(grant, expires=1.0))
-        run_inline(opened.definitions.observe_launch("asking", Launch("d", "/bin/x")))
+        awaited(opened.definitions.observe_launch("asking", Launch("d", "/bin/x")))
         assert "started" in opened.authorizer.why_unusable(grant)
 
 
@@ -349,7 +350,7 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
             for pending in opened.authorizer.confirmations.list_all()
             if pending.access.subject.item.name == "create_x"
         )
-        run_inline(
+        awaited(
             opened.authorizer.confirmations.answer(first.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False)
         )
         await wait_all_tasks_blocked()
@@ -383,7 +384,7 @@ async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
             await opened.admit(long, entry("asking", Kind.TOOL, "create_issue"))
         grant = opened.authorizer.grants.all()[0]
         assert grant.subject.digest == access.subject.digest
-        run_inline(opened.authorizer.grants.add(altered(grant, id="wide", digest=None)))
+        awaited(opened.authorizer.grants.add(altered(grant, id="wide", digest=None)))
         permit = await opened.admit(long, entry("asking", Kind.TOOL, "create_issue"))
         assert permit is not None
         with dispatched(permit):

@@ -15,6 +15,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Check, Condition, Trust
+from host.client_process import ClientProcess
 from host.errors import AuditUnavailable, ColonnadeError, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -28,14 +29,14 @@ from host.policy.confirmations import (
     ConfirmationContext,
     ConfirmationQueue,
     PendingConfirmation,
-    can_allow_entry,
     describe_access,
+    entry_answer,
 )
 from host.policy.grants import AccessRequest, Grant, Grants, Scope
 from host.protocol.methods import Kind
-from host.slices import run_inline
 from host.subject import Item, Subject
 from host.wire.link import LinkLost
+from tests.kit.awaited import awaited
 from tests.kit.gates import altered, entry, folder, store_opener
 
 ACCESS = AccessRequest(
@@ -125,7 +126,7 @@ class Table:
     async def answers(
         self, answer: ConfirmationAnswer, id: str | None = None, **more: Any
     ) -> PendingConfirmation | None:
-        found = run_inline(self.queue.answer(id or self.queue.list_all()[0].id, answer, Channel.CONSOLE, **more))
+        found = awaited(self.queue.answer(id or self.queue.list_all()[0].id, answer, Channel.CONSOLE, **more))
         await wait_all_tasks_blocked()
         return found
 
@@ -361,6 +362,39 @@ async def test_a_refused_confirmation_and_its_grant_end_after_ten_minutes(autoju
         assert granted.expires == granted.made + 600
 
 
+@pytest.mark.parametrize("answer", [each for each in ConfirmationAnswer if each is not ConfirmationAnswer.TIME])
+async def test_a_refused_confirmation_ends_with_the_answer_to_an_equal_one(answer: ConfirmationAnswer) -> None:
+    """Also in another session; a call that differs stays."""
+    async with table(attended=False) as queue:
+        await queue.asks(altered(ACCESS, session="s0"))
+        await queue.asks(altered(ACCESS, digest="sha256:9"))
+        with queue.queue.attach(Channel.CONSOLE):
+            await queue.asks()
+            await queue.answers(answer)
+        assert [each.access.subject.digest for each in queue.queue.list_all()] == ["sha256:9"]
+
+
+async def test_a_refused_confirmation_ends_with_a_wider_grant_that_covers_it() -> None:
+    async with table(attended=False) as queue:
+        await queue.asks(altered(ACCESS, digest="sha256:9"))
+        with queue.queue.attach(Channel.CONSOLE):
+            await queue.asks()
+            await queue.answers(ConfirmationAnswer.ALWAYS, exact=False)
+        assert queue.queue.list_all() == []
+
+
+async def test_a_refusal_of_an_owners_command_is_for_a_person() -> None:
+    about = replace(ABOUT, process=ClientProcess("colonnade call", 4711, is_command=True))
+    async with table(attended=False) as queue:
+        asked = await queue.asks(about=about)
+        [refused] = queue.queue.list_all()
+        assert f"`colonnade ask {refused.id} once` gives it; then repeat the command." in str(asked.refusal)
+        with queue.queue.attach(Channel.CONSOLE):
+            asked = await queue.asks(about=about)
+            await queue.answers(ConfirmationAnswer.DENY)
+        assert str(asked.refusal).endswith("a person said no.")
+
+
 async def test_a_refused_confirmation_whose_time_is_over_cannot_be_answered(autojump_clock: MockClock) -> None:
     async with table() as queue:
         await queue.asks()
@@ -391,19 +425,33 @@ async def test_an_entry_allowed_for_a_session_is_this_entry_in_this_session_by_t
 @pytest.mark.parametrize(
     ("access", "conditional", "offered"),
     [
-        ({}, False, True),
-        ({"kind": "prompt"}, False, True),
-        ({"kind": "sampling", "ref": None}, False, False),
-        ({"session": None}, False, False),
-        ({}, True, False),
+        ({}, False, ConfirmationAnswer.SESSION),
+        ({"caller": None}, False, ConfirmationAnswer.SESSION),
+        ({"kind": "prompt"}, False, ConfirmationAnswer.SESSION),
+        ({"kind": "sampling", "ref": None}, False, None),
+        ({"session": None}, False, ConfirmationAnswer.TIME),
+        ({"session": None, "caller": None}, False, None),
+        ({"session": None, "ref": None}, False, None),
+        ({}, True, None),
+        ({"session": None}, True, None),
     ],
 )
-def test_an_entry_is_offered_for_the_session_where_one_step_cannot_undo_a_rule(
-    access: dict[str, Any], conditional: bool, offered: bool
+def test_an_entry_is_offered_as_a_whole_where_one_step_cannot_undo_a_rule(
+    access: dict[str, Any], conditional: bool, offered: ConfirmationAnswer | None
 ) -> None:
     about = replace(ABOUT, conditional=conditional)
     pending = PendingConfirmation("q", altered(ACCESS, **access), about, 0.0, 1.0)
-    assert can_allow_entry(pending) is offered
+    assert entry_answer(pending) is offered
+
+
+async def test_an_entry_allowed_for_a_time_is_for_one_token_in_any_session() -> None:
+    async with table() as queue:
+        first = await queue.asks(altered(ACCESS, session=None))
+        await queue.answers(ConfirmationAnswer.TIME, seconds=900, exact=False)
+        assert queue.goes(first)
+        assert queue.goes(first, altered(ACCESS, session=None, digest="sha256:9"))
+        others: list[dict[str, Any]] = [{"caller": "phone"}, {"caller": None}, {"name": "other"}]
+        assert [queue.queue.grants.find(altered(ACCESS, **{"session": None, **each})) for each in others] == [None] * 3
 
 
 async def test_what_joined_later_waits_its_own_time(autojump_clock: MockClock) -> None:
@@ -470,7 +518,7 @@ async def test_an_answer_that_meets_a_cancel_leaves_nothing_to_use(called_off_fi
         id = queue.queue.list_all()[0].id
         if called_off_first:
             asked.scope.cancel()
-        run_inline(queue.queue.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
+        awaited(queue.queue.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
         asked.scope.cancel()
         await wait_all_tasks_blocked()
         used = asked.grant is not None and queue.goes(asked)
@@ -527,24 +575,61 @@ async def test_a_clients_user_may_say_yes(choice: str, scope: Scope) -> None:
         assert form["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once", "session"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        accepts("deny"),
-        accepts("always"),
-        accepts("time"),
-        accepts("nonsense"),
-        {"action": "decline"},
-        {"action": "cancel", "content": {"answer": "once"}},
-        {"action": "accept"},
-    ],
-)
-async def test_whatever_else_a_client_says_is_no(answer: dict[str, Any]) -> None:
-    """Nothing that lasts comes of a client, which an agent may steer."""
-    async with table(attended=False) as queue:
+@pytest.mark.parametrize("answer", [accepts("deny"), {"action": "decline"}])
+async def test_a_clients_user_may_say_no(answer: dict[str, Any]) -> None:
+    async with table() as queue:
         asked = await queue.asks(client=Client(answer))
         assert isinstance(asked.refusal, Forbidden)
-        assert queue.queue.grants.all() == []
+        assert (queue.queue.grants.all(), queue.queue.list_all()) == ([], [])
+
+
+CLOSED = [
+    accepts("always"),
+    accepts("time"),
+    accepts("nonsense"),
+    accepts(""),
+    {"action": "accept"},
+    {"action": "accept", "content": {}},
+    {"action": "accept", "content": {"other": "once"}},
+    {"action": "cancel"},
+    {"action": "cancel", "content": {"answer": "once"}},
+    {"action": "other", "content": {"answer": "once"}},
+]
+
+
+@pytest.mark.parametrize("answer", CLOSED, ids=repr)
+async def test_a_form_without_our_choice_is_no_answer_and_leaves_it_to_others(answer: dict[str, Any]) -> None:
+    """Nothing that lasts comes of a client, which an agent may steer."""
+    async with table() as queue:
+        asked = await queue.asks(client=Client(answer))
+        assert (asked.grant, asked.refusal, queue.said()) == (None, None, [])
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(asked)
+
+
+@pytest.mark.parametrize("answer", CLOSED, ids=repr)
+async def test_where_nobody_else_is_there_a_closed_form_ends_the_call_and_a_person_can_still_answer(
+    answer: dict[str, Any],
+) -> None:
+    async with table(attended=False) as queue:
+        asked = await queue.asks(client=Client(answer))
+        assert isinstance(asked.refusal, Unconfirmed)
+        assert "closed without an answer" in asked.refusal.message
+        assert "`colonnade ask`" in asked.refusal.message
+        assert (queue.said(), queue.queue.grants.all()) == (["none"], [])
+        await queue.answers(ConfirmationAnswer.ONCE)
+        found = queue.queue.grants.find(ACCESS)
+        assert found is not None
+        assert queue.queue.grants.use(found, ACCESS)
+
+
+async def test_a_closed_form_ends_one_call_and_not_an_equal_one() -> None:
+    async with table(attended=False) as queue:
+        first, second = await queue.asks(client=Client()), await queue.asks(client=Client({"action": "cancel"}))
+        assert isinstance(second.refusal, Unconfirmed)
+        assert (first.refusal, queue.queue.list_all()[0].refused) == (None, "")
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(first)
 
 
 async def test_a_client_without_a_session_cannot_have_one_allowed() -> None:
@@ -552,7 +637,92 @@ async def test_a_client_without_a_session_cannot_have_one_allowed() -> None:
         client = Client(accepts("session"))
         asked = await queue.asks(altered(ACCESS, session=None), client)
         assert client.asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once"]
-        assert isinstance(asked.refusal, Forbidden)
+        assert isinstance(asked.refusal, Unconfirmed)
+        assert queue.queue.grants.all() == []
+
+
+@pytest.mark.parametrize("late", [accepts("once"), accepts("session"), accepts("deny"), {"action": "cancel"}])
+async def test_of_two_people_one_answers(late: dict[str, Any]) -> None:
+    """The form of the client is answered in the same moment as the card of the console."""
+    async with table() as queue:
+        pressed = trio.Event()
+
+        class Slow(Client):
+            async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
+                with trio.CancelScope(shield=True):  # the answer is on its way already
+                    await pressed.wait()
+                return await super().request(method, params, report)
+
+        asked = await queue.asks(client=Slow(late))
+        id = queue.queue.list_all()[0].id
+        assert awaited(queue.queue.answer(id, ConfirmationAnswer.ONCE, Channel.CONSOLE)) is not None
+        pressed.set()
+        await wait_all_tasks_blocked()
+        assert queue.said() == ["once"]
+        assert queue.goes(asked)
+        assert queue.queue.grants.find(ACCESS) is None
+
+
+async def test_a_form_that_is_answered_after_the_time_decides_nothing(autojump_clock: MockClock) -> None:
+    async with table() as queue:
+
+        class Late(Client):
+            async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(60)
+                return await super().request(method, params, report)
+
+        asked = await queue.asks(client=Late(accepts("session")))
+        await trio.sleep(70)
+        assert isinstance(asked.refusal, Unconfirmed)
+        assert (queue.said(), queue.queue.grants.all()) == (["none"], [])
+
+
+# The way that is open
+
+
+@pytest.mark.parametrize(
+    ("answers", "attached", "has_console", "said"),
+    [
+        ("console terminal", "", True, "on the console (`colonnade console` opens it) or with `colonnade ask`"),
+        ("console terminal client", "", False, "with `colonnade ask` in a terminal"),
+        ("terminal", "console", True, "with `colonnade ask` in a terminal"),
+        ("console", "", True, "on the console (`colonnade console` opens it), "),
+        ("console terminal", "console", True, "on the page of the console that is open"),
+        ("console terminal", "terminal", True, "in the terminal in which `colonnade ask` runs"),
+        ("client", "", True, "Only a client that shows forms"),
+        ("console", "", False, "Only a client that shows forms"),
+    ],
+)
+async def test_a_refusal_names_the_way_that_is_open_now(
+    answers: str, attached: str, has_console: bool, said: str, autojump_clock: MockClock
+) -> None:
+    spec = AskSpec(tuple(map(Channel, answers.split())))
+    async with table(spec, attended=False) as queue:
+        queue.queue.has_console = has_console
+        if attached:
+            with queue.queue.attach(Channel(attached)):
+                asked = await queue.asks()
+                await trio.sleep(60)
+        else:
+            asked = await queue.asks()
+        assert asked.refusal is not None
+        assert said in asked.refusal.message
+        for command in ("`colonnade console`", "`colonnade ask`"):
+            assert (command in asked.refusal.message) is (command in said)
+
+
+async def test_the_machine_is_named_to_a_caller_that_may_be_elsewhere() -> None:
+    async with table(attended=False) as queue:
+        assert "on the machine that runs Colonnade" in str((await queue.asks()).refusal)
+        assert "on the machine" not in str((await queue.asks(altered(ACCESS, caller=None))).refusal)
+
+
+async def test_where_the_client_alone_may_answer_the_refusal_leads_nowhere_else() -> None:
+    async with table(AskSpec((Channel.CLIENT,)), attended=False) as queue:
+        asked = await queue.asks(client=Client({"action": "cancel"}))
+        assert "Only the form that this client shows" in str(asked.refusal)
+        assert "colonnade" not in str(asked.refusal)
 
 
 async def test_what_is_too_long_to_read_is_not_shown_to_a_client() -> None:
@@ -609,7 +779,7 @@ async def test_what_cannot_be_written_down_is_not_granted() -> None:
             with queue.attach(Channel.CONSOLE):
                 waiting = await Table(queue, [], nursery).asks()
                 with pytest.raises(AuditUnavailable):
-                    run_inline(queue.answer(queue.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
+                    awaited(queue.answer(queue.list_all()[0].id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
                 asked = await Table(queue, [], nursery).asks(client=Client(accepts("once")))
                 assert isinstance(asked.refusal, AuditUnavailable)
                 assert (waiting.grant, queue.grants.all()) == (None, [])

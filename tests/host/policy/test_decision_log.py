@@ -21,6 +21,7 @@ from config import Trust, Verdict
 from host.attempts import MAX_ROWS, Attempt, Reason
 from host.audit.records import files
 from host.audit.writer import Audit
+from host.client_process import ClientProcess
 from host.errors import AuditUnavailable, TimedOut
 from host.journal import (
     EXCERPT_LENGTH,
@@ -44,15 +45,16 @@ from host.policy.decision_log import (
     AuditRecord,
     ChangeSummary,
     DecisionLog,
-    _summary_of,
+    _ChangeSums,
+    _FoldedChanges,
     shorten,
     summarize,
 )
 from host.policy.grants import AccessRequest, Grant, Scope
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
-from host.slices import Steps, run_inline
 from host.subject import Item, Subject
+from tests.kit.awaited import awaited
 from tests.kit.gates import altered, folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
@@ -191,6 +193,52 @@ async def test_a_decision_is_there_before_and_its_outcome_after(written: Written
     (sent,) = written.events
     assert isinstance(sent, RequestCompleted)
     assert (sent.name, sent.outcome, sent.verdict, sent.size) == ("add", "answered", "ask", 12)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: "other"} for name in ("server", "kind", "name", "caller", "fingerprint", "launch", "rule")),
+        *({name: "other"} for name in ("method", "client", "through")),
+        *({name: "%d \u202e\n"} for name in ("name", "client", "rule")),
+        {"raw_arguments": Raw(b'{"%d":[]}')},
+        {"verdict": Verdict.DENY},
+        {"grant": None},
+        {"grant": replace(GRANT, by="terminal")},
+        {"process": ClientProcess("claude", 7)},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+def test_a_record_says_nothing_of_the_one_before(changes: dict[str, Any], written: Written) -> None:
+    """The members that decisions and outcomes have in common are encoded once for many records."""
+
+    def members(number: int) -> dict[str, object]:
+        own = ("seq", "ts", "mono", "prev", "hash", "of")
+        return {name: value for name, value in written.records()[number].items() if name not in own}
+
+    changed = altered(RECORD, **changes)
+    log, other = written.decision_log, DecisionLog(written.audit, Journal())
+    log.record_outcome(RECORD, log.record_decision(RECORD), "answered", 0.25, 1)
+    for each in (log, other):
+        each.record_outcome(changed, each.record_decision(changed), "error 7", 0.5, 2)
+    assert members(2) == members(4) != members(0)
+    assert members(3) == members(5) != members(1)
+
+
+async def test_the_program_of_a_client_is_written_down_if_it_is_known(written: Written) -> None:
+    program = ClientProcess("claude", 7, "/work", {"A": "b"})
+    for process in (None, ClientProcess(), program):
+        written.decision_log.record_denied(with_changes(RECORD, process=process))
+        context = ConfirmationContext("gh", Trust.STANDARD, b"{}", process=process)
+        written.decision_log.record_confirmation("ask", PendingConfirmation("m1", ACCESS, context, 0.0, 1.0), {})
+    told = [record.get("process") for record in written.records()]
+    assert told == [None] * 4 + [{"program": "claude", "pid": 7}] * 2
+
+
+async def test_the_search_tool_that_a_call_came_through_is_written_down(written: Written) -> None:
+    written.decision_log.record_denied(RECORD)
+    written.decision_log.record_denied(with_changes(RECORD, through="call_tool"))
+    assert [record.get("through") for record in written.records()] == [None, "call_tool"]
 
 
 async def test_an_event_that_readers_keep_holds_no_long_name(written: Written) -> None:
@@ -333,13 +381,13 @@ def changes(count: int, standing: PinStatus = PinStatus.NEW) -> list[Change]:
 
 def test_so_many_changes_are_written_down_one_by_one_and_no_more() -> None:
     for count in (0, MAX_CHANGE_RECORDS - 1, MAX_CHANGE_RECORDS):
-        assert run_inline(summarize(changes(count))) is None
-    assert run_inline(summarize(changes(MAX_CHANGE_RECORDS + 1))) is not None
+        assert awaited(summarize(changes(count))) is None
+    assert awaited(summarize(changes(MAX_CHANGE_RECORDS + 1))) is not None
 
 
 def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -> None:
     many = [*changes(5000), *changes(1, PinStatus.APPROVED)]
-    summary = run_inline(summarize(many))
+    summary = awaited(summarize(many))
     assert summary is not None
     written.decision_log.record_change_summary(summary, "held")
     (record,) = written.records()
@@ -358,6 +406,37 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
     )
 
 
+def outcome(change: Change) -> str:
+    return "reordered" if change.reordered else "held"
+
+
+@pytest.mark.parametrize("at", [0, MAX_CHANGE_RECORDS])
+def test_a_line_about_many_says_that_only_the_order_differs_if_that_is_so_of_all(written: Written, at: int) -> None:
+    """Else a server could hide a change among others."""
+    many = [
+        msgspec.structs.replace(each, reordered=True) for each in changes(MAX_CHANGE_RECORDS + 1, PinStatus.CHANGED)
+    ]
+    for of_reading in (many, [*many[:at], msgspec.structs.replace(many[at], reordered=False), *many[at + 1 :]]):
+        summary = awaited(summarize(of_reading))
+        written.decision_log.record_changes(of_reading, summary, outcome, "do this")
+    alike, other = written.events
+    assert alike == DefinitionChanged("gh", "tool", "t0", "reordered", MAX_CHANGE_RECORDS + 1, "do this")
+    assert other == DefinitionChanged("gh", "tool", f"t{at}", "held", MAX_CHANGE_RECORDS + 1)
+
+
+@pytest.mark.parametrize("turns", [(True, True), (False, True), (True, False)])
+def test_folded_changes_are_said_to_be_of_the_order_alone_if_all_of_them_are(
+    written: Written, turns: tuple[bool, bool]
+) -> None:
+    fold = _FoldedChanges()
+    for reordered in turns:
+        changed = [msgspec.structs.replace(changes(1, PinStatus.CHANGED)[0], reordered=reordered)]
+        summary = _ChangeSums(changed).summary(changed)
+        fold.add(summary, outcome(summary.first_change), "do this")
+    assert fold.last is not None
+    assert fold.last[1] == ("reordered" if all(turns) else "held")
+
+
 @pytest.mark.parametrize(
     "other",
     [{"item": Item("gh", "tool", "t9999")}, {"fingerprint": "sha256:x"}, {"was": None}, {"status": PinStatus.CHANGED}],
@@ -365,7 +444,7 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
 def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
     many = changes(100)
     changed = [*many[:-1], Change(**{**msgspec.structs.asdict(many[-1]), **other})]
-    first, second = run_inline(summarize(many)), run_inline(summarize(changed))
+    first, second = awaited(summarize(many)), awaited(summarize(changed))
     assert first is not None
     assert second is not None
     assert first.digest != second.digest
@@ -376,8 +455,8 @@ def flap(written: Written, readings: int, each: int = 1) -> list[ChangeSummary]:
     summaries = []
     for _ in range(readings):
         of_reading = changes(each, PinStatus.CHANGED)
-        written.decision_log.record_changes(of_reading, run_inline(summarize(of_reading)), lambda change: "held")
-        summaries.append(run_inline(_summary_of(of_reading)))
+        written.decision_log.record_changes(of_reading, awaited(summarize(of_reading)), lambda change: "held")
+        summaries.append(_ChangeSums(of_reading).summary(of_reading))
     return summaries
 
 
@@ -385,6 +464,7 @@ def of_definitions(written: Written) -> list[dict[str, Any]]:
     return [record for record in written.records() if record["kind"] in ("pinned", "held", "definitions")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("each", [1, MAX_CHANGE_RECORDS, MAX_CHANGE_RECORDS + 1])
 def test_what_a_server_goes_on_changing_is_folded_to_one_record(each: int, written: Written) -> None:
     """It proves what was seen in each reading; nothing is counted twice or left out."""
@@ -452,7 +532,7 @@ LONG = "n" * 350_000
 
 
 def _summarised(decision_log: DecisionLog, end: str) -> None:
-    summary = run_inline(
+    summary = awaited(
         summarize([Change(Item("gh", "tool", f"{LONG}{at}{end}"), PinStatus.NEW, True, "f", None) for at in range(21)])
     )
     assert summary is not None
@@ -470,11 +550,8 @@ def _asked(decision_log: DecisionLog, text: str) -> None:
 
 
 def _decided(decision_log: DecisionLog, text: str) -> None:
-    def deciding() -> Steps[None]:
-        yield None
+    with decision_log.attributing({"pid": 1, "uid": 2, "name": text, "exe": text}):
         decision_log.record_definition_decision("approve", Item("gh", "tool", text), "f", "terminal")
-
-    run_inline(decision_log.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}, deciding()))
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,20 @@ from config import (
     Verdict,
 )
 from host.errors import StaleApproval, Unconfirmed
+from host.journal import DefinitionChanged, Event, Journal
 from host.names import MAX_MATCHED_LENGTH
-from host.policy import uris
+from host.policy import pins, uris
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.definitions import MAX_HELD_MATCHES, MAX_HELD_URIS
 from host.policy.fingerprint import Launch
 from host.policy.pin_rules import PinStatus
+from host.policy.pins import PreparedPins
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import run_inline
 from host.source import Source
 from host.subject import Item
-from tests.kit.gates import approve_all, auto_answering, entry, kind
+from tests.kit.awaited import awaited
+from tests.kit.gates import approve_all, auto_answering, entry, folder, kind, observe, open_gate
 
 from .servers import SERVERS, STRICT, URI, asked_about, call, dispatched, gate, offers, passes, spec, with_server
 
@@ -39,11 +41,11 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
     with gate() as opened:
         offers(opened, "untrusted", "x", "y")
         assert await asked_about(opened, "untrusted", "x") == (None, [])
-        assert not opened.definitions.is_known(entry("untrusted", Kind.TOOL, "x"))
+        assert not opened.definitions.is_known(entry("untrusted", Kind.TOOL, "x"), "")
         (held, _) = opened.definitions.pins.held()
-        run_inline(opened.definitions.approve(held.item, held.fingerprint, "console"))
-        assert opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "x"))
-        assert not opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "y"))
+        awaited(opened.definitions.approve(held.item, held.fingerprint, "console"))
+        assert opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "x"), "")
+        assert not opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "y"), "")
         with pytest.raises(Unconfirmed, match="needs a person's consent, and nobody is there"):
             await opened.admit(call(), entry("untrusted", Kind.TOOL, "x"))
         for _ in range(2):
@@ -53,6 +55,46 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
                 assert [(pending.access.subject.item.name, pending.access.subject.rule) for pending in asked] == [
                     ("x", "trust: untrusted")
                 ]
+
+
+@pytest.mark.parametrize(("after", "what"), [("b, a", "reordered"), ("b, c", "held")])
+def test_another_order_is_held_like_any_change_and_noted_with_its_remedy(after: str, what: str) -> None:
+    """Over a restart too: what was approved is compared, whichever process saw it."""
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    with folder() as state:
+        for words in ("a, b", after):
+            with open_gate({"open": replace(SERVERS["open"], trust=Trust.STANDARD)}, journal, state=state) as opened:
+                events.clear()
+                observe(opened, "open", Kind.TOOL, {"x": f'{{"name":"x","description":"{words}"}}'.encode()})
+                assert opened.definitions.is_visible(entry("open", Kind.TOOL, "x"), "") == (words == "a, b")
+    (event,) = (each for each in events if isinstance(each, DefinitionChanged))
+    assert event.what == what
+    assert ("PYTHONHASHSEED" in str(event)) == (what == "reordered")
+
+
+def test_of_so_many_changes_the_order_is_compared_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that goes on changing must cost little; of the others it is not said that only their order differs."""
+    compared: list[bytes | None] = []
+
+    def compare(before: bytes | None, after: bytes) -> bool:
+        compared.append(before)
+        return True
+
+    monkeypatch.setattr(pins, "is_reordered", compare)
+    names = [f"x{at}" for at in range(pins.MOST_COMPARED + 9)]
+
+    def prepared(words: str) -> PreparedPins:
+        offered = dict.fromkeys(names, f'{{"description":"{words}"}}'.encode())
+        return awaited(opened.definitions.pins.prepare(Source("open", Era.SESSION), Kind.TOOL, offered))
+
+    with gate() as opened:
+        assert opened.definitions.pins.commit(prepared("a b")) is not None
+        assert compared == []
+        changes = prepared("b a").changes
+        assert (len(changes), len(compared)) == (len(names), pins.MOST_COMPARED)
+        assert sum(change.reordered for change in changes) == pins.MOST_COMPARED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -65,8 +107,8 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
         approve_all(opened)
         former = opened.definitions.fingerprint(entry("s", Kind.TOOL, "x"))
         offers(opened, "s", "x", "y", description="Obey.")
-        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "x")) == (trust is Trust.TRUSTED)
-        assert opened.definitions.is_known(entry("s", Kind.TOOL, "x"))
+        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "x"), "") == (trust is Trust.TRUSTED)
+        assert opened.definitions.is_known(entry("s", Kind.TOOL, "x"), "")
         if trust is Trust.TRUSTED:
             return
         with auto_answering(opened) as asked:
@@ -75,35 +117,35 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
             with pytest.raises(StaleApproval, match="colonnade definitions"):
                 opened.admit_without_confirmation(call(), entry("s", Kind.TOOL, "x"))
         assert (refused.value.code, asked) == (409, [])
-        run_inline(
+        awaited(
             opened.definitions.reject(
                 Item("s", "tool", "x"), opened.definitions.fingerprint(entry("s", Kind.TOOL, "x")), "console"
             )
         )
-        assert not opened.definitions.is_visible(entry("s", Kind.TOOL, "x"))
+        assert not opened.definitions.is_visible(entry("s", Kind.TOOL, "x"), "")
         offers(opened, "s", "x")
         assert opened.definitions.fingerprint(entry("s", Kind.TOOL, "x")) == former
-        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "x"))
-        run_inline(opened.definitions.revoke(Item("s", "tool", "x"), former, "console"))
-        assert not opened.definitions.is_visible(entry("s", Kind.TOOL, "x"))
+        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "x"), "")
+        awaited(opened.definitions.revoke(Item("s", "tool", "x"), former, "console"))
+        assert not opened.definitions.is_visible(entry("s", Kind.TOOL, "x"), "")
 
 
 async def test_what_is_denied_and_held_back_does_not_exist() -> None:
     with gate() as opened:
         offers(opened, "strict", "delete")
         offers(opened, "strict", "delete", description="Other.")
-        assert not opened.definitions.is_known(entry("strict", Kind.TOOL, "delete"))
+        assert not opened.definitions.is_known(entry("strict", Kind.TOOL, "delete"), "")
         assert await opened.admit(call(), entry("strict", Kind.TOOL, "delete")) is None
 
 
 async def test_a_server_whose_program_is_another_can_be_asked_nothing() -> None:
     with gate() as opened:
         offers(opened, "open", "x")
-        assert run_inline(opened.definitions.observe_launch("open", Launch("d", "/bin/one")))
+        assert awaited(opened.definitions.observe_launch("open", Launch("d", "/bin/one")))
         epoch = opened.policies.epoch
-        assert not run_inline(opened.definitions.observe_launch("open", Launch("d", "/bin/two")))
+        assert not awaited(opened.definitions.observe_launch("open", Launch("d", "/bin/two")))
         assert opened.policies.epoch > epoch
-        assert not opened.definitions.is_visible(entry("open", Kind.TOOL, "x"))
+        assert not opened.definitions.is_visible(entry("open", Kind.TOOL, "x"), "")
         with pytest.raises(StaleApproval, match="resolves to another program"):
             await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         async with trio.open_nursery() as nursery:
@@ -120,7 +162,7 @@ async def test_a_uri_that_no_list_names_is_nothing_of_an_untrusted_server(trust:
         offers(opened, "s", "file:///other", kind=Kind.RESOURCE)
         approve_all(opened)
         assert (await opened.admit(call(), entry("s", Kind.RESOURCE, URI)) is not None) is exists
-        assert opened.definitions.is_visible(entry("s", Kind.RESOURCE, URI)) is exists
+        assert opened.definitions.is_visible(entry("s", Kind.RESOURCE, URI), "") is exists
     assert asked == []
 
 
@@ -130,7 +172,7 @@ async def test_a_uri_stands_as_the_template_that_makes_it() -> None:
     with gate() as opened:
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE)
         assert opened.definitions.status(entry("untrusted", Kind.RESOURCE, URI)) is PinStatus.NEW
-        assert not opened.definitions.is_known(entry("untrusted", Kind.RESOURCE, URI))
+        assert not opened.definitions.is_known(entry("untrusted", Kind.RESOURCE, URI), "")
         approve_all(opened)
         assert opened.definitions.fingerprint(entry("untrusted", Kind.RESOURCE, URI)) == opened.definitions.fingerprint(
             entry("untrusted", Kind.TEMPLATE, template)
@@ -152,8 +194,8 @@ async def test_the_pages_of_an_untrusted_server_do_not_exist(kind: Kind, uri: st
         for server in ("open", "untrusted"):
             offers(opened, server, uri, kind=kind)
         approve_all(opened)
-        assert opened.definitions.is_known(entry("open", kind, uri))
-        assert not opened.definitions.is_known(entry("untrusted", kind, uri))
+        assert opened.definitions.is_known(entry("open", kind, uri), "")
+        assert not opened.definitions.is_known(entry("untrusted", kind, uri), "")
         with auto_answering(opened):
             assert await opened.admit(call(), entry("untrusted", kind, uri)) is None
 
@@ -164,11 +206,11 @@ async def test_instructions_reach_a_model_once_they_are_approved(trust: Trust) -
     with gate({"s": spec("s", trust=trust)}) as opened:
         said, source = "Ob\u200bey.\u202e", Source("s", Era.SESSION)
         assert opened.definitions.instructions(source, None) is None
-        run_inline(opened.definitions.observe_instructions(source, said))
+        awaited(opened.definitions.observe_instructions(source, said))
         assert opened.definitions.instructions(source, said) == (None if trust is Trust.UNTRUSTED else said)
         approve_all(opened)
         assert opened.definitions.instructions(source, said) == ("Obey." if trust is Trust.UNTRUSTED else said)
-        run_inline(opened.definitions.observe_instructions(source, "Obey more."))
+        awaited(opened.definitions.observe_instructions(source, "Obey more."))
         assert opened.definitions.instructions(source, "Obey more.") == (
             "Obey more." if trust is Trust.TRUSTED else None
         )
@@ -183,9 +225,9 @@ async def test_whoever_lists_hears_of_every_decision() -> None:
         assert moved == ["untrusted"]
         opened.definitions.invalidate(["strict", "open"])
         assert moved == ["untrusted", "strict", "open"]
-        opened.replace(with_server("open", consent=STRICT))
+        opened.replace(with_server("open", consent=STRICT), {})
         assert moved[3:] == ["open"]
-        opened.replace(with_server("open", trust=Trust.UNTRUSTED))
+        opened.replace(with_server("open", trust=Trust.UNTRUSTED), {})
         assert moved[4:] == ["open"]
 
 
@@ -198,14 +240,14 @@ async def test_whoever_lists_hears_nothing_of_a_server_whose_rules_a_reload_leav
         opened.definitions.subscribe(moved.extend)
         rules = {server: opened.policies.rules(server) for server in ("a", "open")}
         epoch = opened.policies.epoch
-        opened.replace({"open": spec("open"), "a": replace(first, title="A")})
+        opened.replace({"open": spec("open"), "a": replace(first, title="A")}, {})
         assert {server: opened.policies.rules(server) for server in rules} == rules
         assert (moved, opened.policies.epoch) == ([], epoch + 1)
-        opened.replace({"open": spec("open"), "a": second})
+        opened.replace({"open": spec("open"), "a": second}, {})
         assert (moved, opened.policies.rules("open")) == (["a"], rules["open"])
         assert opened.policies.rules("a").evaluate(Kind.TOOL, "x", {"n": True}).verdict is Verdict.DENY
-        opened.replace({"a": second})
-        opened.replace({"open": spec("open"), "a": second})
+        opened.replace({"a": second}, {})
+        opened.replace({"open": spec("open"), "a": second}, {})
         assert moved == ["a", "open"]
         assert opened.policies.rules("open") is not rules["open"]
 
@@ -221,12 +263,13 @@ async def test_what_people_decided_holds_for_the_next_host(tmp_path: Path) -> No
         await asked_about(opened, "asking", "create_y", answer=ConfirmationAnswer.SESSION)
     with gate(state=state) as opened:
         offers(opened, "untrusted", "x")
-        assert opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "x"))
+        assert opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "x"), "")
         offers(opened, "asking", "create_x", "create_y")
         assert await passes(opened, "create_x", call())
         assert not await passes(opened, "create_y", call())
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
 @pytest.mark.parametrize(
     "spelling",
@@ -257,7 +300,7 @@ async def test_what_is_held_back_is_held_back_in_every_spelling(spelling: str, t
         offers(opened, "a", "file:///a/x.md", "file:///a/y.md", kind=Kind.RESOURCE, size=2)
         with pytest.raises(StaleApproval):
             await opened.admit(call(), entry("a", Kind.RESOURCE, spelling))
-        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, spelling))
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, spelling), "")
         assert await opened.admit(call(), entry("a", Kind.RESOURCE, "file:///a/z.md")) is not None
         approve_all(opened)
         made = (
@@ -289,11 +332,11 @@ async def test_beside_very_many_held_spellings_no_unlisted_uri_is_open(more: int
         plain = [f"file:///b/{each}" for each in range(1_000)]
         for size in (1, 2):
             offers(opened, "a", *held, *plain, kind=Kind.RESOURCE, size=size)
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c")) is open_else
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"), "") is open_else
         for uri in ("file:///a/7 .md", "file:///b/./7", "file:///b/999?", f"file:///a/{len(held) - 1} .md"):
-            assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
+            assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "")
         approve_all(opened)
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"))
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"), "")
 
 
 async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
@@ -301,13 +344,13 @@ async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
         names = [f"file:///a/{each}%20.md" for each in range(200)]
         for size in (1, 2):
             offers(opened, "a", *names, kind=Kind.RESOURCE, size=size)
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"))
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"), "")
         worked_out = uris._variants.cache_info().misses
         for count in range(1, 4):
             epoch = opened.policies.epoch
             offers(opened, "a", *(f"file:///b/{each}" for each in range(count)), kind=Kind.PROMPT)
             assert opened.policies.epoch > epoch
-            assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, f"file:///a/{count} .md"))
+            assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, f"file:///a/{count} .md"), "")
         assert uris._variants.cache_info().misses <= worked_out + 6
 
 
@@ -318,9 +361,9 @@ async def test_beside_very_many_held_templates_no_unlisted_uri_is_open(more: int
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
         for title in ("One.", "Other."):
             offers(opened, "a", *(f"x://{each}/{{id}}" for each in range(count)), kind=Kind.TEMPLATE, title=title)
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri)) is is_open
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"))
-        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, "x://7/./a"))
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "") is is_open
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"), "")
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, "x://7/./a"), "")
 
 
 @pytest.mark.slow
@@ -332,8 +375,8 @@ async def test_beside_very_many_templates_that_begin_alike_no_uri_is_made_by_one
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), trust)}) as opened:
         offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE)
         approve_all(opened)
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri)) is (trust is Trust.STANDARD)
-        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, other))
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "") is (trust is Trust.STANDARD)
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, other), "")
         offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE, title="Other.")
-        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
-        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, other))
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "")
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, other), "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 import config
 from config import HttpServer, Secret, ServerSpec, StdioServer
+from config.sandbox import Network, Sandbox
 from host.policy.fingerprint import (
     ELLIPSIS,
     Diff,
@@ -24,6 +27,7 @@ from host.policy.fingerprint import (
     fingerprint,
     launch_of,
     pretty,
+    program_of,
 )
 from tests.kit.cost import assert_costs_less
 
@@ -178,6 +182,19 @@ def test_what_the_owner_wrote_is_declared_and_values_of_variables_are_not(tmp_pa
     assert "secret" not in repr([launch_of(each) for each in [base, *others]])
 
 
+def test_a_sandbox_is_part_of_it_with_what_the_command_names(tmp_path: Path) -> None:
+    """For the person who approves it. A launch without one is what it always was."""
+    program = make_program(tmp_path / "bin" / "serve")
+    (tmp_path / "lib").mkdir()
+    free = stdio(str(program))
+    strict, wider = (replace(free, sandbox=each) for each in (Sandbox(), Sandbox(network=Network.ALL)))
+    assert len({launch_of(each).declared for each in (free, strict, wider)}) == 3
+    assert launch_of(free).sandbox == ""
+    assert launch_of(strict).sandbox.split("; ")[:2] == ["its own files", "network none"]
+    assert f"starts with {tmp_path}/lib" in launch_of(strict).sandbox
+    assert program_of(strict) == launch_of(strict).program == str(program)
+
+
 def test_a_url_comes_to_no_program_and_headers_are_not_part_of_it() -> None:
     plain = HttpServer(id="a", url=Secret("https://example.com/mcp"))
     told = HttpServer(id="a", url=Secret("https://example.com/mcp"), headers={"Authorization": Secret("x")})
@@ -322,28 +339,35 @@ def _long(text: str) -> bytes:
     return json.dumps({"name": "x", "description": text}, ensure_ascii=False).encode()
 
 
-HOSTILE = {
-    "all the same word": (_long("a " * (MEBIBYTE // 2)), _long("a " * (MEBIBYTE // 2 - 9) + "b " + "a " * 7)),
-    "two words in turn": (_long("ab ba " * (MEBIBYTE // 6)), _long("ba ab " * (MEBIBYTE // 6))),
-    "no words": (_long(".!" * (MEBIBYTE // 2)), _long("!." * (MEBIBYTE // 2))),
-    "other words": (_long(" ".join(map(str, range(170000)))), _long(" ".join(map(str, range(170000, 0, -1))))),
-    "invisible": (_long("\u202e" * (MEBIBYTE // 3)), _long("\u200b\u202e" * (MEBIBYTE // 6))),
-    "line ends": (_long("\n" * (MEBIBYTE // 2)), _long("\n\r" * (MEBIBYTE // 4))),
-    "many members": (dumped({f"k{at}": at for at in range(60000)}), dumped({f"k{at}": -at for at in range(60000)})),
-    "many items": (b"[0" + b",0" * (MEBIBYTE // 2) + b"]", b"[1" + b",1" * (MEBIBYTE // 2) + b"]"),
-    "just laid out": (dumped([{"a": at} for at in range(4900)]), dumped([{"b": at} for at in range(4900)])),
-    "deep": (b"[" * (MEBIBYTE // 2) + b"]" * (MEBIBYTE // 2), b"[" * (MEBIBYTE // 2) + b"1" + b"]" * (MEBIBYTE // 2)),
-    "deep and wide": (
+HOSTILE: dict[str, Callable[[], tuple[bytes, bytes]]] = {
+    "all the same word": lambda: (_long("a " * (MEBIBYTE // 2)), _long("a " * (MEBIBYTE // 2 - 9) + "b " + "a " * 7)),
+    "two words in turn": lambda: (_long("ab ba " * (MEBIBYTE // 6)), _long("ba ab " * (MEBIBYTE // 6))),
+    "no words": lambda: (_long(".!" * (MEBIBYTE // 2)), _long("!." * (MEBIBYTE // 2))),
+    "other words": lambda: (_long(" ".join(map(str, range(170000)))), _long(" ".join(map(str, range(170000, 0, -1))))),
+    "invisible": lambda: (_long("\u202e" * (MEBIBYTE // 3)), _long("\u200b\u202e" * (MEBIBYTE // 6))),
+    "line ends": lambda: (_long("\n" * (MEBIBYTE // 2)), _long("\n\r" * (MEBIBYTE // 4))),
+    "many members": lambda: (
+        dumped({f"k{at}": at for at in range(60000)}),
+        dumped({f"k{at}": -at for at in range(60000)}),
+    ),
+    "many items": lambda: (b"[0" + b",0" * (MEBIBYTE // 2) + b"]", b"[1" + b",1" * (MEBIBYTE // 2) + b"]"),
+    "just laid out": lambda: (dumped([{"a": at} for at in range(4900)]), dumped([{"b": at} for at in range(4900)])),
+    "deep": lambda: (
+        b"[" * (MEBIBYTE // 2) + b"]" * (MEBIBYTE // 2),
+        b"[" * (MEBIBYTE // 2) + b"1" + b"]" * (MEBIBYTE // 2),
+    ),
+    "deep and wide": lambda: (
         b"[" + b",".join([b"[" * 90 + b"]" * 90] * 100) + b"]",
         b"[" + b",".join([b"[" * 90 + b"1" + b"]" * 90] * 100) + b"]",
     ),
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_definition_takes_long_to_compare(name: str) -> None:
     """The goal is 300 ms; a busy machine gets more."""
-    before, after = HOSTILE[name]
+    before, after = HOSTILE[name]()
     diff = difference(before, after)
     assert texts(diff, "removed", "added")
     assert_costs_less(lambda: difference(before, after), 1)

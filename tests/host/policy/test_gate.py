@@ -11,18 +11,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import Raw
+import trio
+import trio.testing
+from msgspec import Raw, structs
 
 from config import (
+    AskSpec,
+    CallerSpec,
     Channel,
     Check,
     Condition,
     Consent,
     KindConsent,
     Rule,
+    ServerSpec,
+    ToolClaim,
     Trust,
     Verdict,
 )
+from host.client_process import ClientProcess
 from host.errors import (
     AuditUnavailable,
     Forbidden,
@@ -33,18 +40,22 @@ from host.errors import (
     Unconfirmed,
     UnknownEntry,
 )
-from host.exchange import Answered, Exchange, NoClient
+from host.exchange import Answered, Caller, Exchange, NoClient
 from host.journal import Event, Journal, RequestCompleted
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer
 from host.policy.fingerprint import Launch, arguments_digest
-from host.policy.gate import AMBIGUOUS_ARGUMENTS, CallPermit
+from host.policy.gate import AMBIGUOUS_ARGUMENTS, CallPermit, Gate
+from host.policy.rules import NO_TOOL_RULES
+from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import TARGETED, Kind, Method
-from host.slices import run_inline
-from host.subject import Item
+from host.protocol.search_tools import CALL_TOOL, READ_TOOL
+from host.source import SHARED
+from host.subject import Item, Subject
+from tests.kit.awaited import awaited
 from tests.kit.bodies import ARGUMENTS
-from tests.kit.gates import approve_all, auto_answering, entry, kind, open_gate
+from tests.kit.gates import approve_all, auto_answering, entry, kind, observe, open_gate
 from tests.kit.worker import run_workers_inline
 
 from .servers import (
@@ -52,6 +63,7 @@ from .servers import (
     ASKING,
     DESK,
     EVIL,
+    OTHER_TOKEN,
     SERVERS,
     STRICT,
     UNFINISHED,
@@ -81,37 +93,35 @@ async def test_what_is_denied_gets_no_permit_and_nobody_is_asked(name: str) -> N
         assert await asked_about(opened, "strict", name) == (None, [])
         assert opened.admit_without_confirmation(call(), entry("strict", Kind.TOOL, name)) is None
         assert (
-            opened.definitions.is_visible(entry("strict", Kind.TOOL, name)),
-            opened.definitions.is_known(entry("strict", Kind.TOOL, name)),
+            opened.definitions.is_visible(entry("strict", Kind.TOOL, name), ""),
+            opened.definitions.is_known(entry("strict", Kind.TOOL, name), ""),
         ) == (
             False,
             False,
         )
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize("name", ["get_x", "get_secret", "create_x", "delete", "x://y", "file:///x"])
 @pytest.mark.parametrize("server", ["open", "strict", "asking", "trusted", "untrusted"])
-async def test_what_is_listed_is_what_may_be_reached_at_least_with_a_persons_consent(
-    server: str, kind: Kind, name: str
-) -> None:
+async def test_what_is_listed_is_what_may_be_reached_at_least_with_a_persons_consent(server: str) -> None:
+    names = ["get_x", "get_secret", "create_x", "delete", "x://y", "file:///x"]
     with gate() as opened:
-        offers(opened, server, name, kind=kind)
-        for _ in ("before", "after"):
-            with auto_answering(opened):
-                reached = await opened.admit(call(), entry(server, kind, name)) is not None
-            assert (
-                opened.definitions.is_visible(entry(server, kind, name))
-                == opened.definitions.is_known(entry(server, kind, name))
-                == reached
-            )
+        for kind in Kind:
+            offers(opened, server, *names, kind=kind)
+        for when in ("before", "after"):
+            for ref in (entry(server, kind, name) for kind in Kind for name in names):
+                with auto_answering(opened):
+                    reached = await opened.admit(call(), ref) is not None
+                assert opened.definitions.is_visible(ref, "") == opened.definitions.is_known(ref, "") == reached, (
+                    when,
+                    ref,
+                )
             approve_all(opened)
 
 
 async def test_the_consent_of_one_server_is_not_that_of_another() -> None:
     with gate() as opened:
-        assert opened.definitions.is_visible(entry("open", Kind.TOOL, "get_secret"))
-        assert not opened.definitions.is_visible(entry("strict", Kind.TOOL, "get_secret"))
+        assert opened.definitions.is_visible(entry("open", Kind.TOOL, "get_secret"), "")
+        assert not opened.definitions.is_visible(entry("strict", Kind.TOOL, "get_secret"), "")
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -119,7 +129,7 @@ async def test_nothing_of_an_unknown_server_exists(kind: Kind) -> None:
     with gate() as opened, auto_answering(opened) as asked:
         assert await opened.admit(call(), entry("stranger", kind, "x")) is None
         assert opened.admit_without_confirmation(call(), entry("stranger", kind, "x")) is None
-        assert not opened.definitions.is_visible(entry("stranger", kind, "x"))
+        assert not opened.definitions.is_visible(entry("stranger", kind, "x"), "")
         assert not opened.policies.has_server("stranger")
     assert asked == []
 
@@ -133,7 +143,7 @@ async def test_arguments_that_a_rule_denies_are_refused_aloud() -> None:
     """The tool itself is no secret: it is listed."""
     consent = Consent(tools=KindConsent(deny=(EVIL,)))
     with gate({"s": spec("s", consent)}) as opened:
-        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "create"))
+        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "create"), "")
         for arguments in ({"owner": "evil"}, {}, None, {"owner": 5}):
             with pytest.raises(Forbidden, match=r"tool create of s is not allowed with these arguments") as refused:
                 await opened.admit(call(arguments), entry("s", Kind.TOOL, "create"))
@@ -170,7 +180,7 @@ async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed()
     with gate() as opened:
         plain = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         asked, _ = await asked_about(opened, "asking", "create_x")
-        opened.replace({**SERVERS, "more": spec("more", STRICT)})
+        opened.replace({**SERVERS, "more": spec("more", STRICT)}, {})
         offers(opened, "strict", "get_x")
         offers(opened, "strict", "get_x", description="Other.")
         for permit in (plain, asked):
@@ -199,7 +209,7 @@ async def test_rules_that_came_since_decide(before: Consent, after: Consent, goe
     with gate(with_server("asking", consent=before)) as opened:
         permit, _ = await asked_about(opened, "asking", "create_x")
         assert permit is not None
-        opened.replace(with_server("asking", consent=after))
+        opened.replace(with_server("asking", consent=after), {})
         if goes:
             with dispatched(permit):
                 return
@@ -208,25 +218,88 @@ async def test_rules_that_came_since_decide(before: Consent, after: Consent, goe
         assert refused.value.code == 409
 
 
+DESK_ONLY = Consent(
+    tools=KindConsent(
+        allow=(Rule("get", callers=("desk",)), Rule("put")),
+        ask=(Rule("put", callers=("desk",)),),
+        deny=(Rule("get", callers=("phone",)),),
+    )
+)
+
+
+async def test_a_rule_for_some_callers_is_not_there_for_others() -> None:
+    """What a list permits one caller only, it denies all others, and a caller without a name is none of them."""
+    named = {"desk": CallerSpec("token"), "phone": CallerSpec("other"), "more": CallerSpec("third")}
+    nobody, more = (Caller("desk", SHARED, identity) for identity in (None, "third"))
+    with gate({"s": spec("s", DESK_ONLY)}, callers=named) as opened:
+        get, put = entry("s", Kind.TOOL, "get"), entry("s", Kind.TOOL, "put")
+        shown = {name: opened.definitions.is_visible(get, name) for name in ("", "desk", "phone", "more")}
+        assert shown == {"": False, "desk": True, "phone": False, "more": False}
+        assert await opened.admit(call(), get) is not None
+        for caller in (OTHER_TOKEN, nobody, more):
+            assert await opened.admit(call(caller=caller), get) is None
+            assert await opened.admit(call(caller=caller), put) is not None
+        with pytest.raises(Unconfirmed):
+            await opened.admit(call(), put)
+        with auto_answering(opened):
+            assert await opened.admit(call(), put) is not None
+
+
+@pytest.mark.parametrize(("name", "before", "after"), [("get", "token", "other"), ("put", "other", "token")])
+async def test_another_name_of_the_caller_that_came_since_decides(name: str, before: str, after: str) -> None:
+    """A call that was let in as one of a caller is sent as what it is then."""
+    servers = {"s": spec("s", DESK_ONLY)}
+    with gate(servers, callers={"desk": CallerSpec(before)}) as opened:
+        permit, again = [await opened.admit(call(), entry("s", Kind.TOOL, name)) for _ in range(2)]
+        assert permit is not None
+        assert again is not None
+        with dispatched(again):
+            opened.replace(servers, {"desk": CallerSpec(after)})
+            if name == "get":
+                with pytest.raises(StaleApproval):
+                    again.dispatch()
+            with pytest.raises(StaleApproval), dispatched(permit):
+                pytest.fail("it went")
+
+
+async def test_a_question_ends_with_the_name_of_its_caller() -> None:
+    servers, answered = {"s": spec("s", DESK_ONLY)}, trio.Event()
+    with gate(servers, callers={"desk": CallerSpec("token")}) as opened:
+        queue = opened.authorizer.confirmations
+        with queue.attach(Channel.CONSOLE):
+            async with trio.open_nursery() as nursery:
+
+                async def asks() -> None:
+                    with pytest.raises(StaleApproval):
+                        await opened.admit(call(), entry("s", Kind.TOOL, "put"))
+                    answered.set()
+
+                nursery.start_soon(asks)
+                await trio.testing.wait_all_tasks_blocked()
+                assert len(queue.list_all()) == 1
+                opened.replace(servers, {"desk": CallerSpec("other")})
+                await answered.wait()
+
+
 async def test_what_happened_to_its_server_since_decides() -> None:
     gone = {id: each for id, each in SERVERS.items() if id != "asking"}
     for what in ("definition", "grant", "gone", "launch", "approval", "trust"):
         with gate() as opened:
             offers(opened, "asking", "create_x")
-            run_inline(opened.definitions.observe_launch("asking", Launch("d", "/bin/one")))
+            awaited(opened.definitions.observe_launch("asking", Launch("d", "/bin/one")))
             permit, _ = await asked_about(opened, "asking", "create_x")
             assert permit is not None
             assert permit.admission.grant is not None
             if what == "definition":
                 offers(opened, "asking", "create_x", description="Other.")
             elif what == "grant":
-                assert run_inline(opened.authorizer.revoke_grant(permit.admission.grant.id, "console"))
+                assert awaited(opened.authorizer.revoke_grant(permit.admission.grant.id, "console"))
             elif what == "gone":
-                opened.replace(gone)
+                opened.replace(gone, {})
             elif what == "launch":
-                run_inline(opened.definitions.observe_launch("asking", Launch("edited", "/bin/one")))
+                awaited(opened.definitions.observe_launch("asking", Launch("edited", "/bin/one")))
             elif what == "approval":
-                run_inline(
+                awaited(
                     opened.definitions.revoke(
                         Item("asking", "tool", "create_x"),
                         opened.definitions.fingerprint(entry("asking", Kind.TOOL, "create_x")),
@@ -234,7 +307,7 @@ async def test_what_happened_to_its_server_since_decides() -> None:
                     )
                 )
             else:
-                opened.replace(with_server("asking", consent=Consent(), trust=Trust.UNTRUSTED))
+                opened.replace(with_server("asking", consent=Consent(), trust=Trust.UNTRUSTED), {})
             with pytest.raises(StaleApproval), dispatched(permit):
                 pytest.fail(f"it went in spite of another {what}")
 
@@ -245,7 +318,7 @@ async def test_what_is_dispatched_may_be_sent_once_more_unless_it_is_closed_by_t
         assert permit is not None
         with dispatched(permit):
             permit.dispatch()
-            opened.replace(with_server("open", consent=STRICT))
+            opened.replace(with_server("open", consent=STRICT), {})
             with pytest.raises(StaleApproval):
                 permit.dispatch()
 
@@ -264,7 +337,7 @@ async def test_pages_of_an_untrusted_server_are_left_out_of_its_results() -> Non
             assert (permit.accept(Answered(result)) == result) is is_whole
 
 
-async def test_a_passage_writes_down_how_its_call_ended() -> None:
+async def test_a_permit_writes_down_how_its_call_ended() -> None:
     """Once, and as the server ended it, whatever is made of that; of what was not sent there is nothing."""
     events: list[Event] = []
     refusal = ServerErrorResponse("open", -32603, "no", None)
@@ -274,7 +347,9 @@ async def test_a_passage_writes_down_how_its_call_ended() -> None:
     async def ends(end: Callable[[CallPermit], object], *, is_sent: bool = True) -> list[tuple[str, int]]:
         events.clear()
         with suppress(UnknownEntry, TimedOut):
-            async with opened.passage(call(), entry("open", Kind.TOOL, "x")) as permit:
+            admitted = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
+            assert admitted is not None
+            async with admitted as permit:
                 if is_sent:
                     permit.dispatch()
                 end(permit)
@@ -318,9 +393,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
                 await opened.admit(call(), entry("asking", Kind.TOOL, "create_x"))
             (pending,) = opened.authorizer.confirmations.list_all()
             with pytest.raises(AuditUnavailable):
-                run_inline(
-                    opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE)
-                )
+                awaited(opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE))
             assert opened.authorizer.grants.all() == []
         finally:
             os.dup2(kept, descriptor)
@@ -330,6 +403,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
             assert not opened.decision_log.problem
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @pytest.mark.parametrize("owner", ["acme", "evil"])
 async def test_conditions_on_arguments_of_any_size_hold_or_do_not(
@@ -357,6 +431,7 @@ CONDITIONED = Rule("save", when=(Condition("/path", (Check("prefix", "/home"),))
 SCHEMA: dict[str, Any] = {"properties": {"path": {}, "options": {"properties": {"mode": {}}}}}
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("size", [0, 20 * 1024, 200 * 1024], ids=["short", "long", "heavy"])
 @pytest.mark.parametrize("consent", ["allow", "ask", "deny"])
 @pytest.mark.parametrize("twin", ["Path", "path\0", "options"])
@@ -410,7 +485,7 @@ async def test_a_rule_that_comes_meanwhile_finds_them_too() -> None:
         offers(opened, "s", "save", inputSchema=SCHEMA)
         permit = await opened.admit(call({"path": "/home/x", "Path": "/etc/x"}), entry("s", Kind.TOOL, "save"))
         assert permit is not None
-        opened.replace({"s": spec("s", Consent(tools=KindConsent(allow=(CONDITIONED,))))})
+        opened.replace({"s": spec("s", Consent(tools=KindConsent(allow=(CONDITIONED,))))}, {})
         with pytest.raises(StaleApproval):
             permit.dispatch()
 
@@ -439,6 +514,20 @@ async def test_an_answer_for_exact_arguments_is_bound_to_all_that_is_sent() -> N
             assert not await passes(opened, "create_x", sent(**members))
 
 
+async def test_no_grant_depends_on_the_program_of_a_client_or_on_its_own_words() -> None:
+    """Both are shown and recorded. A grant for the token holds for each client with it, whatever it says it is."""
+    claude, codex = ClientProcess("claude", 7, "/work"), ClientProcess("codex", 8, "/other", {"A": "b"})
+    one = call({}, Caller("token, session 1 (claude 1.0)", SHARED, "token", session="s1", process=claude))
+    other = call({}, Caller("token, session 2 (codex 2.0)", SHARED, "token", session="s2", process=codex))
+    stranger = call({}, Caller("token, session 1 (claude 1.0)", SHARED, "other", session="s1", process=claude))
+    with gate() as opened:
+        _, asked = await asked_about(opened, "asking", "create_x", one, ConfirmationAnswer.ALWAYS)
+        assert [each.context.process for each in asked] == [claude]
+        assert await passes(opened, "create_x", other)
+        assert not await passes(opened, "create_x", stranger)
+    assert Subject.__struct_fields__ == ("item", "caller", "session", "fingerprint", "launch", "rule", "digest")
+
+
 async def test_an_answer_about_arguments_alone_holds_for_nothing_beside_them() -> None:
     """As an earlier version stored it: the digest of the arguments."""
     with gate() as opened:
@@ -454,3 +543,130 @@ async def test_what_is_sent_beside_the_arguments_counts_for_their_length() -> No
         with pytest.raises(Forbidden, match="bytes are more than a person can agree to"):
             await opened.admit(sent(x="y" * MAX_CONFIRMABLE_BYTES), entry("asking", Kind.TOOL, "create_x"))
         assert asked == []
+
+
+# Through a search tool
+
+READING = {"readOnlyHint": True}
+
+
+def looked_at(opened: Gate, name: str) -> None:
+    """A person approves the definition of a tool that was listed when it was first seen."""
+    ref = entry("open", Kind.TOOL, name)
+    awaited(opened.definitions.approve(ref.item, opened.definitions.fingerprint(ref), "console"))
+
+
+def through(tool: str) -> Exchange:
+    return structs.replace(call({"a": 1}), through=tool)
+
+
+async def test_without_consent_a_call_through_call_tool_asks_unless_its_tool_claims_to_read() -> None:
+    with gate() as opened:
+        listed = {"change": {"name": "change"}, "read": {"name": "read", "annotations": READING}}
+        observe(opened, "open", Kind.TOOL, {name: json.dumps(each).encode() for name, each in listed.items()})
+        assert (await opened.admit(call(), entry("open", Kind.TOOL, "read"))) is not None
+        for name in ("change", "read"):  # the claims of "read" do not count yet
+            permit, (asked,) = await asked_about(opened, "open", name, through(CALL_TOOL))
+            assert permit is not None
+            assert asked.context.through == CALL_TOOL
+            assert asked.access.subject.rule == NO_TOOL_RULES.rule
+        looked_at(opened, "read")
+        permit, nothing = await asked_about(opened, "open", "read", through(CALL_TOOL))
+        assert (permit is not None, nothing) == (True, [])
+
+
+async def test_an_answer_for_calls_through_call_tool_lasts_as_others_do() -> None:
+    with gate() as opened:
+        offers(opened, "open", "change")
+        await asked_about(opened, "open", "change", through(CALL_TOOL), ConfirmationAnswer.SESSION)
+        opened.replace(SERVERS, {})  # grants of rules that are gone end here
+        permit, asked = await asked_about(opened, "open", "change", through(CALL_TOOL))
+        assert (permit is not None, asked) == (True, [])
+        opened.replace(with_server("open", consent=STRICT), {})
+        assert opened.authorizer.grants.all() == []
+
+
+async def test_a_confirmation_through_call_tool_outlasts_changes_that_do_not_concern_it() -> None:
+    with gate() as opened:
+        offers(opened, "open", "change")
+        with opened.authorizer.confirmations.attach(Channel.CONSOLE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(opened.admit, through(CALL_TOOL), entry("open", Kind.TOOL, "change"))
+                await trio.testing.wait_all_tasks_blocked()
+                opened.policies.begin_epoch()
+                (waiting,) = opened.authorizer.confirmations.list_all()
+                assert not waiting.refused
+                nursery.cancel_scope.cancel()
+
+
+async def test_read_tool_refuses_aloud_what_does_not_claim_to_read_and_writes_it_down() -> None:
+    with gate() as opened:
+        offers(opened, "open", "read", annotations=READING)
+        with pytest.raises(Forbidden, match=r"does not claim to only read .*call it through call_tool"):
+            await opened.admit(through(READ_TOOL), entry("open", Kind.TOOL, "read"))
+        looked_at(opened, "read")
+        permit = await opened.admit(through(READ_TOOL), entry("open", Kind.TOOL, "read"))
+        assert permit is not None
+        assert permit.depends_on_definition
+        offers(opened, "open", "read")  # it claims nothing any more, so the call does not go
+        with pytest.raises(StaleApproval):
+            permit.dispatch()
+        with pytest.raises(StaleApproval):  # nor the next one, though one like it was admitted
+            await opened.admit(through(READ_TOOL), entry("open", Kind.TOOL, "read"))
+
+
+@pytest.mark.parametrize("tool", [CALL_TOOL, READ_TOOL])
+@pytest.mark.parametrize("exists", [False, True])
+async def test_what_is_hidden_is_missing_through_a_search_tool_too(tool: str, exists: bool) -> None:
+    with gate() as opened:
+        offers(opened, "strict", "delete", annotations=READING)
+        assert await opened.admit(through(tool), entry("strict", Kind.TOOL, "delete"), exists=exists) is None
+        assert await opened.admit(through(tool), entry("strict", Kind.TOOL, "get_x"), exists=False) is None
+
+
+async def test_the_records_say_what_a_call_came_through() -> None:
+    with gate() as opened:
+        offers(opened, "strict", "get_issue")
+        permit = await opened.admit(through(CALL_TOOL), entry("strict", Kind.TOOL, "get_issue"))
+        assert permit is not None
+        assert opened._revalidate(permit).through == CALL_TOOL
+
+
+def test_a_client_may_have_to_confirm_calls_through_call_tool() -> None:
+    able = structs.replace(DESK, abilities=structs.replace(NO_ABILITIES, form=True))
+    with gate(ask=AskSpec(answers=(Channel.CLIENT,))) as opened:
+        offers(opened, "open", "change")
+        assert opened.client_may_confirm(entry("open", Kind.TOOL, "change"), able, CALL_TOOL)
+        assert not opened.client_may_confirm(entry("open", Kind.TOOL, "change"), able, "")
+
+
+async def test_what_is_kept_of_an_entry_with_conditions_ends_with_what_it_was_made_of() -> None:
+    """Each change comes between two calls that are alike, and decides about the second."""
+    listed, braced = (Rule("add", (Condition("/title", (Check("prefix", each),)),)) for each in "[{")
+    claiming = KindConsent((listed,), deny=(Rule("add", claims=(ToolClaim.DESTRUCTIVE,)),))
+    texts, lists = ({"properties": {"title": {"type": each}}} for each in ("string", ["string", "array"]))
+    reads = {"readOnlyHint": True}
+    add = entry("trusted", Kind.TOOL, "add")
+
+    async def allowed(title: str) -> bool:
+        permits: list[CallPermit | None] = []
+        for _ in range(2):
+            with suppress(Forbidden):
+                permits.append(await opened.admit(call({"title": title}), add))
+        assert len(permits) in (0, 2)
+        return permits != [] and None not in permits
+
+    def trusted(tools: KindConsent) -> dict[str, ServerSpec]:
+        return with_server("trusted", consent=Consent(tools=tools))
+
+    with gate(trusted(KindConsent((listed,)))) as opened:
+        offers(opened, "trusted", "add", inputSchema=texts, annotations=reads)
+        assert [await allowed("[1]"), await allowed("1")] == [True, False]
+        offers(opened, "trusted", "add", inputSchema=lists, annotations=reads)
+        assert [await allowed("[1]"), await allowed("[1")] == [False, True], "only the first is parsed"
+        opened.replace(trusted(KindConsent((braced,))), {})
+        assert not await allowed("[1")
+        opened.replace(trusted(claiming), {})
+        assert await allowed("[1")
+        offers(opened, "trusted", "add", inputSchema=lists)
+        assert not await allowed("[1")

@@ -21,10 +21,10 @@ from config import Check, Condition
 from host.policy.conditions import UNREADABLE
 from host.policy.fingerprint import arguments_digest
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
-from host.slices import run_inline
 from host.storage.sqlite import SqliteStore
 from host.storage.store import StateError
 from host.subject import Item, Subject
+from tests.kit.awaited import awaited
 from tests.kit.cost import assert_costs_less
 from tests.kit.gates import altered, locked, store_opener
 
@@ -95,7 +95,7 @@ def granted(scope: Scope = ONCE, **other: object) -> Grant:
 
 def add(grants: Grants, scope: Scope = ONCE, **other: object) -> Grant:
     grant = granted(scope, **other)
-    run_inline(grants.add(grant))
+    awaited(grants.add(grant))
     return grant
 
 
@@ -144,6 +144,7 @@ def test_callers_without_a_name_are_all_one_and_nobody_else(grants: Grants) -> N
 def test_every_field_of_an_access_request_is_looked_at() -> None:
     looked_at = {*OTHER_ACCESSES, "session", "arguments", "retry"}
     looked_at.add("ref")  # by the fingerprint
+    looked_at.add("through")  # by the rule: where a search tool makes a difference, another one decides
     of_subject = {*Item.__struct_fields__, *Subject.__struct_fields__} - {"item"}
     assert {field.name for field in fields(AccessRequest)} - {"subject"} | of_subject == looked_at
 
@@ -223,10 +224,10 @@ def test_of_those_that_fit_the_narrowest_is_taken(grants: Grants) -> None:
         granted(ALWAYS, digest=None),
     ]
     for grant in reversed(narrow_to_broad):
-        run_inline(grants.add(grant))
+        awaited(grants.add(grant))
     for grant in narrow_to_broad:
         assert grants.find(ACCESS) == grant
-        assert run_inline(grants.revoke(grant.id))
+        assert awaited(grants.revoke(grant.id))
     assert grants.find(ACCESS) is None
 
 
@@ -295,7 +296,7 @@ def test_a_grant_says_for_how_long(grants: Grants) -> None:
         granted(ALWAYS, session=7),
     ):
         with pytest.raises(ValueError, match="a grant for"):
-            run_inline(grants.add(wrong))
+            awaited(grants.add(wrong))
     assert grants.all() == []
 
 
@@ -372,9 +373,9 @@ def test_what_is_over_is_cleared_away_when_something_is_written(
 @pytest.mark.parametrize("scope", list(Scope))
 def test_what_is_taken_back_is_not_there_any_more(scope: Scope, grants: Grants, open_grants: Opener) -> None:
     grant = add(grants, scope)
-    assert not run_inline(grants.revoke("other"))
-    assert run_inline(grants.revoke(grant.id))
-    assert not run_inline(grants.revoke(grant.id))
+    assert not awaited(grants.revoke("other"))
+    assert awaited(grants.revoke(grant.id))
+    assert not awaited(grants.revoke(grant.id))
     assert grants.find(ACCESS) is None
     assert not grants.use(grant, ACCESS)
     assert open_grants().all() == []
@@ -383,7 +384,7 @@ def test_what_is_taken_back_is_not_there_any_more(scope: Scope, grants: Grants, 
 def test_what_is_not_to_be_kept_is_void(grants: Grants, open_grants: Opener) -> None:
     given = {scope: [add(grants, scope), add(grants, scope, rule="tools.default")] for scope in Scope}
     void = grants.revoke_unless(lambda grant: grant.subject.rule == "tools.default")
-    run_inline(grants.store_revocations())
+    awaited(grants.store_revocations())
     assert sorted(void, key=str) == sorted((each[0] for each in given.values()), key=str)
     assert grants.find(ACCESS) is None
     assert not any(grants.use(grant, ACCESS) for grant in void)
@@ -400,7 +401,7 @@ def test_what_one_host_grants_or_takes_back_holds_in_the_other(open_grants: Open
     one, two = open_grants(), open_grants()
     grant = add(one, ALWAYS)
     assert two.find(ACCESS) == grant
-    assert run_inline(two.revoke(grant.id))
+    assert awaited(two.revoke(grant.id))
     assert not one.use(grant, ACCESS), "also between finding it and using it"
     assert one.find(ACCESS) is None
     timed, other = add(one, TIME), add(two, TIME, name="other")
@@ -409,7 +410,7 @@ def test_what_one_host_grants_or_takes_back_holds_in_the_other(open_grants: Open
     two.reread()
     assert set(one.all()) == set(two.all()) == {timed, other}
     assert two.revoke_unless(lambda grant: False) == [timed, other]
-    run_inline(two.store_revocations())
+    awaited(two.store_revocations())
     assert one.find(ACCESS) is None
 
 
@@ -417,7 +418,7 @@ HOST = """
 import sys
 from pathlib import Path
 from host.policy.grants import Grant, Grants, Scope
-from host.slices import run_inline
+from tests.kit.awaited import awaited
 from host.subject import Item, Subject
 from tests.kit.gates import store_opener
 subject = Subject(Item("a", "tool", "x"), None, None, "f", "l", "r", "d")
@@ -426,9 +427,9 @@ with store_opener(Path(sys.argv[1])) as opened:
     for at in range(int(sys.argv[3])):
         id = f"{sys.argv[2]}{at}"
         grant = Grant(id, subject, (), Scope.ALWAYS, 0.0, None, "console")
-        run_inline(grants.add(grant))
+        awaited(grants.add(grant))
         if at % 2:
-            assert run_inline(grants.revoke(id))
+            assert awaited(grants.revoke(id))
         grants.reread()
         assert grants.problem is None, grants.problem
 """
@@ -486,8 +487,8 @@ def test_a_grant_is_not_said_to_be_none_because_the_store_is_locked(state: Path,
         two = Grants(store, wall=lambda: START)
         grant = add(one, ALWAYS)
         with locked(state), pytest.raises(StateError, match="another process"):
-            run_inline(two.revoke(grant.id))
-        assert run_inline(two.revoke(grant.id))
+            awaited(two.revoke(grant.id))
+        assert awaited(two.revoke(grant.id))
 
 
 @pytest.mark.parametrize(
@@ -509,10 +510,10 @@ def test_what_cannot_be_stored_does_not_hold(state: Path, grants: Grants, open_g
             add(grants, TIME)
         assert grants.find(ACCESS) == old
         with pytest.raises(StateError):
-            run_inline(grants.revoke(old.id))
+            awaited(grants.revoke(old.id))
         assert grants.revoke_unless(lambda grant: grant.subject.item.name != "other") == [voided]
         with pytest.raises(StateError):
-            run_inline(grants.store_revocations())
+            awaited(grants.store_revocations())
         assert "are still stored" in str(grants.problem)
         assert grants.all() == [], "here they hold no longer"
         assert grants.find(ACCESS) is None
@@ -550,13 +551,14 @@ def test_a_stored_grant_comes_back_as_it_was(
 ) -> None:
     grants = Grants(one_place(), wall=lambda: START)
     for former in grants.all():
-        run_inline(grants.revoke(former.id))
+        awaited(grants.revoke(former.id))
     grant = add(grants, ALWAYS, when=when, expires=expires, digest=None, caller=None)
     [found] = Grants(one_place(), wall=lambda: START).all()
     assert found == grant
     assert repr(found) == repr(grant), "1 is not True is not 1.0"
 
 
+@pytest.mark.slow
 def test_a_thousand_grants_are_searched_in_no_time(grants: Grants) -> None:
     for at in range(1000):
         add(grants, ONCE, name=f"tool{at}")

@@ -16,6 +16,8 @@ from host.policy.pin_rules import (
     PinStatus,
     column_of,
     columns_of,
+    definitions_by_era,
+    definitions_in,
     items_after,
     list_in,
     offer_of,
@@ -23,9 +25,9 @@ from host.policy.pin_rules import (
 )
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import run_inline
 from host.source import Aspect, Source
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
+from tests.kit.awaited import awaited
 
 NOW = 1e9
 """Unix time."""
@@ -38,12 +40,12 @@ def tools(era: Era) -> ListKey:
 def after(key: ListKey, offers: dict[str, bytes], lists: dict[ListKey, Items], trust: Trust = Trust.STANDARD) -> Items:
     """The changed items, none of which is removed."""
     offered = {name: Offer(raw, raw.hex()) for name, raw in offers.items()}
-    changed = run_inline(items_after(key, offered, lists, trust, NOW, is_closed=False))
+    changed = awaited(items_after(key, offered, lists, trust, NOW, is_closed=False))
     return {name: item for name, item in changed.items() if item is not None}
 
 
 def approved(raw: bytes, by: str = BY_FIRST_SIGHT, ago: float = 0.0) -> StoredItem:
-    return StoredItem(approved=ApprovedDefinition(raw.hex(), raw.decode(), NOW - ago, by))
+    return StoredItem(approved=ApprovedDefinition(raw.hex(), raw, NOW - ago, by))
 
 
 def test_the_store_has_a_column_for_each_list() -> None:
@@ -70,7 +72,7 @@ def test_the_store_has_a_column_for_each_list() -> None:
         (approved(b"1", ago=FIRST_SIGHT_FOR + 1), False),
         (approved(b"1", by="console"), False),
         (approved(b"2", by="console", ago=FIRST_SIGHT_FOR + 1), True),
-        (StoredItem(offered=OfferedDefinition("31", "1", NOW)), False),
+        (StoredItem(offered=OfferedDefinition("31", b"1", NOW)), False),
         (StoredItem(closed=True), False),
     ],
 )
@@ -95,7 +97,7 @@ def test_a_definition_in_which_a_secret_was_withheld_is_held_at_every_trust_leve
     assert status_of(item, offer_of(Kind.PROMPT, raw, "32"), trust, lost=False) is expected
     assert not offer_of(Aspect.INSTRUCTIONS, raw, "2").has_secret
     offers = {"x": offer_of(Kind.TOOL, raw, "3")}
-    changed = run_inline(items_after(tools(Era.SESSION), offers, {}, trust, NOW, is_closed=False))
+    changed = awaited(items_after(tools(Era.SESSION), offers, {}, trust, NOW, is_closed=False))
     assert changed["x"] is not None
     assert changed["x"].approved is None
 
@@ -107,3 +109,11 @@ def test_nothing_of_an_untrusted_server_is_approved_at_first_sight() -> None:
 def test_a_definition_that_is_not_text_is_not_approved() -> None:
     changed = after(tools(Era.SESSION), {"\ud800": b"{}", "x": b'"\xff"', "y": b"{}"}, {})
     assert {name: item.approved is not None for name, item in changed.items()} == {"x": False, "y": True}
+
+
+def test_definitions_that_wait_together_are_told_apart_again() -> None:
+    one, other = b'{"name":"x"}', b'{"name":"x","annotations":{"readOnlyHint":true}}'
+    sources = Source("a", Era.SESSION), Source("a", Era.STATELESS)
+    assert definitions_in(definitions_by_era(dict(zip(sources, (one, other), strict=True)))) == [one, other]
+    for alone in (one, b"{}", b"[1]", b"text", b'{"with a session":{},"name":"x"}'):
+        assert definitions_in(alone) == [alone]

@@ -7,13 +7,14 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import trio
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -24,21 +25,25 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from trio.testing import MockClock
 
 from config import Trust
 from host.policy import pin_rules as module
+from host.policy import pins as pins_module
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.pin_rules import Pinnable, PinnedKind, PinStatus, columns_of
-from host.policy.pins import Pins, PreparedPins, StaleDecision
+from host.policy.pins import HeldItem, Pins, StaleDecision
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import Steps, run_inline
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
-from host.storage.sqlite import SqliteStore
+from host.storage.directory import open_state
+from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import StateError
 from host.subject import Item
+from tests.kit.awaited import Paused, awaited
 from tests.kit.cost import ATTEMPTS, assert_costs_less, cost
-from tests.kit.gates import locked, store_opener
+from tests.kit.examples import examples
+from tests.kit.gates import SOURCE, locked, store_opener
 
 APPROVED, NEW, CHANGED, UNKNOWN = PinStatus.APPROVED, PinStatus.NEW, PinStatus.CHANGED, PinStatus.UNKNOWN
 TRUSTED, STANDARD, UNTRUSTED = Trust.TRUSTED, Trust.STANDARD, Trust.UNTRUSTED
@@ -122,6 +127,7 @@ NAMES: dict[PinnedKind, str] = {
     Kind.RESOURCE: "repo://acme/readme",
     Kind.TEMPLATE: "repo://acme/{path}",
 }
+T = TypeVar("T")
 A, B = Source("a", Era.SESSION), Source("b", Era.SESSION)
 
 LOOKALIKES = str.maketrans({"a": "а", "e": "е", "o": "ο", "i": "і", "c": "с", "p": "р", "A": "Α"})  # noqa: RUF100
@@ -197,6 +203,29 @@ def open_pins(state: Path) -> Iterator[Opener]:
         yield lambda trust=STANDARD, **more: Pins(opened(), {"a": trust, **more})
 
 
+@contextmanager
+def while_storing(
+    pins: Pins, before: Callable[[], Coroutine[Any, Any, object]], after: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """For the block, what others do just before and after the store of this process is changed."""
+    store = pins._db
+    assert isinstance(store, SqliteStore)
+    run, began = store._run_in_thread, list[bool]()
+
+    async def run_between(work: Callable[[], T], /) -> T:
+        if began:
+            return await run(work)
+        began.append(True)
+        await before()
+        found = await run(work)
+        after()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "_run_in_thread", run_between)
+        yield
+
+
 def ref(source: Source, kind: PinnedKind, name: str = "") -> Pinnable:
     return AspectRef(source, kind) if isinstance(kind, Aspect) else EntryRef(source, kind, name)
 
@@ -205,9 +234,9 @@ def offer(pins: Pins, kind: PinnedKind, value: object, source: Source = A) -> st
     """Offer one definition of a kind; its fingerprint."""
     if kind is Aspect.LAUNCH:
         assert isinstance(value, dict)
-        run_inline(pins.observe_launch(source.server, Launch(value["declared"], value["program"])))
+        awaited(pins.observe_launch(source.server, Launch(value["declared"], value["program"])))
     else:
-        run_inline(pins.observe(source, kind, {NAMES.get(kind, ""): dumped(value)}))
+        awaited(pins.observe(source, kind, {NAMES.get(kind, ""): dumped(value)}))
     found = pins.fingerprint(ref(source, kind, NAMES.get(kind, "")))
     assert found is not None
     return found
@@ -231,12 +260,12 @@ def stood(pins: Pins, *names: str) -> list[PinStatus]:
 def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
     assert stood(pins, "x") == [UNKNOWN]
-    found = run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    found = awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
     assert [(each.item.name, each.status, each.first, each.was) for each in found] == [
         ("x", APPROVED, True, None),
         ("y", APPROVED, True, None),
     ]
-    [later] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1, z=1)))
+    [later] = awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1, z=1)))
     assert (later.item.name, later.status, later.first) == ("z", APPROVED, True)
     assert later.fingerprint == fingerprint(tools(z=1)["z"]) == pins.fingerprint(ref(A, Kind.TOOL, "z"))
     assert {each.by for each in pins.pinned()} == {"first sight"}
@@ -245,7 +274,7 @@ def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_
 
 def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    [change] = awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert (change.status, change.first) == (NEW, True)
     assert stood(pins, "x") == [NEW]
     [held] = pins.held()
@@ -257,7 +286,7 @@ def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_p
         False,
     )
     assert (held.offered, held.approved) == (tools(x=1)["x"], None)
-    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert stood(pins, "x") == stood(open_pins(UNTRUSTED), "x") == [APPROVED]
     assert pins.held() == []
     [pinned] = pins.pinned()
@@ -266,31 +295,31 @@ def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_p
 
 def test_what_a_trusted_server_changes_is_approved_and_told(open_pins: Opener) -> None:
     pins = open_pins(TRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    [change] = awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=1)["x"]))
     assert stood(pins, "x") == [APPROVED]
     lowered = open_pins(STANDARD)
-    assert run_inline(lowered.observe(A, Kind.TOOL, tools(x=2))) == []
+    assert awaited(lowered.observe(A, Kind.TOOL, tools(x=2))) == []
     assert stood(lowered, "x") == [APPROVED]
-    run_inline(lowered.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(lowered.observe(A, Kind.TOOL, tools(x=1)))
     assert stood(lowered, "x") == [CHANGED]
 
 
 def test_a_server_that_nobody_configured_is_untrusted(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(B, Kind.TOOL, tools(x=1)))
     assert pins.status(ref(B, Kind.TOOL, "x")) is NEW
 
 
 def test_kinds_and_servers_have_names_of_their_own(open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=STANDARD)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(pins.observe(A, Kind.PROMPT, tools(x=2)))
-    run_inline(pins.observe(B, Kind.TOOL, tools(x=3)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.PROMPT, tools(x=2)))
+    awaited(pins.observe(B, Kind.TOOL, tools(x=3)))
     assert pins.status(ref(A, Kind.TOOL, "x")) is pins.status(ref(A, Kind.PROMPT, "x")) is APPROVED
     assert pins.status(ref(B, Kind.TOOL, "x")) is APPROVED
-    run_inline(pins.observe(A, Kind.PROMPT, tools(x=1)))
+    awaited(pins.observe(A, Kind.PROMPT, tools(x=1)))
     assert [pins.status(ref(*each, "x")) for each in ((A, Kind.TOOL), (A, Kind.PROMPT), (B, Kind.TOOL))] == [
         APPROVED,
         CHANGED,
@@ -320,7 +349,7 @@ def test_every_single_change_is_held_back_and_only_the_exact_return_is_not(
     pins = open_pins(trust)
     first = offer(pins, kind, original)
     if standing(pins, kind) is not APPROVED:
-        run_inline(pins.approve(Item("a", kind, NAMES.get(kind, "")), first, "console"))
+        awaited(pins.approve(Item("a", kind, NAMES.get(kind, "")), first, "console"))
     for changed in CHANGES[kind]:
         assert standing(pins, kind) is APPROVED
         offer(pins, kind, changed)
@@ -342,10 +371,10 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     pins = open_pins(trust)
     for kind in kinds:
         count = len(CHANGES[kind])
-        run_inline(pins.observe(A, kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)}))
-    run_inline(pins.approve_all("a", [(held.item, held.fingerprint) for held in pins.held()], "terminal"))
+        awaited(pins.observe(A, kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)}))
+    awaited(pins.approve_all("a", [(held.item, held.fingerprint) for held in pins.held()], "terminal"))
     for kind in kinds:
-        told = run_inline(pins.observe(A, kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}))
+        told = awaited(pins.observe(A, kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}))
         assert {each.status for each in told} == {CHANGED}
         assert len(told) == len(CHANGES[kind])
     again = open_pins(trust)
@@ -354,7 +383,7 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     assert len(again.held()) == total, "also before anything is offered"
     for kind in kinds:
         offered = {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}
-        assert run_inline(again.observe(A, kind, offered)) == [], "nothing that was not told before"
+        assert awaited(again.observe(A, kind, offered)) == [], "nothing that was not told before"
         assert {again.status(ref(A, kind, name)) for name in offered} == {CHANGED}
         assert all(again.fingerprint(ref(A, kind, name)) == fingerprint(raw) for name, raw in offered.items())
 
@@ -391,9 +420,9 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -
     everything: dict[PinnedKind, dict[str, object]] = {**offered, Aspect.INSTRUCTIONS: {"": SPOKEN}}
 
     def connect(pins: Pins, names: Callable[[PinnedKind], list[str]]) -> int:
-        run_inline(pins.observe_launch("a", Launch(STARTED["declared"], order.choice([STARTED["program"], None]))))
+        awaited(pins.observe_launch("a", Launch(STARTED["declared"], order.choice([STARTED["program"], None]))))
         return sum(
-            len(run_inline(pins.observe(A, kind, {name: spelled(items[name], order) for name in names(kind)})))
+            len(awaited(pins.observe(A, kind, {name: spelled(items[name], order) for name in names(kind)})))
             for kind, items in everything.items()
         )
 
@@ -405,10 +434,10 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -
         return Pins(store, {"a": trust}), store
 
     pins, store = start()
-    run_inline(pins.observe_launch("a", Launch(**STARTED)))
+    awaited(pins.observe_launch("a", Launch(**STARTED)))
     connect(pins, lambda kind: list(everything[kind]))
     for held in pins.held():
-        run_inline(pins.approve(held.item, held.fingerprint, "console"))
+        awaited(pins.approve(held.item, held.fingerprint, "console"))
     written = store.poll()
 
     def some(kind: PinnedKind) -> list[str]:
@@ -433,99 +462,99 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_neither_vanishing_nor_a_restart_nor_another_change_releases(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     for _ in range(3):
-        run_inline(pins.observe(A, Kind.TOOL, {}))
+        awaited(pins.observe(A, Kind.TOOL, {}))
         assert stood(pins, "x") == [CHANGED], "what is not there stands as it did"
         assert pins.fingerprint(ref(A, Kind.TOOL, "x")) is None
         pins = open_pins(trust)
         assert stood(pins, "x") == [CHANGED]
-        run_inline(pins.observe(A, Kind.TOOL, tools(y=1)))
-        run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+        awaited(pins.observe(A, Kind.TOOL, tools(y=1)))
+        awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
         assert stood(pins, "x") == [CHANGED]
-        run_inline(pins.observe(A, Kind.TOOL, tools(x=3)))
+        awaited(pins.observe(A, Kind.TOOL, tools(x=3)))
         assert stood(pins, "x") == [CHANGED]
         pins.set_trust_levels({"a": trust})
-        run_inline(pins.reread())
+        awaited(pins.reread())
         assert stood(pins, "x") == [CHANGED]
-    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    [change] = awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=3)["x"]))
 
 
 def test_only_the_return_to_what_was_approved_last_releases(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
-    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert stood(pins, "x") == stood(open_pins(), "x") == [CHANGED]
 
 
 def test_what_changed_while_it_was_looked_at_is_not_approved(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     shown = pins.held()[0].fingerprint
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     for decide in (partial(pins.approve, by="console"), pins.reject):
         with pytest.raises(StaleDecision, match="has changed since it was shown"):
-            run_inline(decide(Item("a", "tool", "x"), shown))
+            awaited(decide(Item("a", "tool", "x"), shown))
         with pytest.raises(StaleDecision, match="is not offered"):
-            run_inline(decide(Item("a", "tool", "other"), shown))
+            awaited(decide(Item("a", "tool", "other"), shown))
     with pytest.raises(StaleDecision, match="is not approved"):
-        run_inline(pins.revoke(Item("a", "tool", "x")))
+        awaited(pins.revoke(Item("a", "tool", "x")))
     assert stood(pins, "x") == [NEW]
 
 
 def test_many_are_approved_at_once_or_none(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
-    run_inline(pins.observe(A, Kind.PROMPT, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    awaited(pins.observe(A, Kind.PROMPT, tools(x=1)))
     shown = [(held.item, held.fingerprint) for held in pins.held()]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=2)))
     with pytest.raises(StaleDecision, match="'y' has changed"):
-        run_inline(pins.approve_all("a", shown, "console"))
+        awaited(pins.approve_all("a", shown, "console"))
     assert stood(pins, "x", "y") == [NEW, NEW]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
-    run_inline(pins.approve_all("a", shown, "console"))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    awaited(pins.approve_all("a", shown, "console"))
     assert stood(pins, "x", "y") == [APPROVED, APPROVED]
     assert pins.status(ref(A, Kind.PROMPT, "x")) is APPROVED
 
 
 def test_what_is_refused_stays_held_back_and_marked(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     with pytest.raises(StaleDecision, match="is approved as it is"):
-        run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
-    run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"])))
+        awaited(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"])))
     for each in (pins, open_pins()):
         assert [held.rejected for held in each.held()] == [True]
         assert stood(each, "x") == [CHANGED]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=3)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=3)))
     assert [held.rejected for held in pins.held()] == [False]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert stood(pins, "x") == [APPROVED]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert [held.rejected for held in pins.held()] == [True]
-    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
 
 
 def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(pins.revoke(Item("a", "tool", "x")))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.revoke(Item("a", "tool", "x")))
     for again in (pins, open_pins()):
         pins = again
         for value in (1, 2, 1):
-            run_inline(pins.observe(A, Kind.TOOL, {}))
-            run_inline(pins.observe(A, Kind.TOOL, tools(x=value)))
+            awaited(pins.observe(A, Kind.TOOL, {}))
+            awaited(pins.observe(A, Kind.TOOL, tools(x=value)))
             assert stood(pins, "x") == [NEW]
     assert [held.offered for held in pins.held()] == [tools(x=1)["x"]]
-    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
 
 
@@ -535,46 +564,46 @@ def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins
 def test_more_trust_approves_what_is_new_with_the_next_look_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
     offered = tools(approved=1, changed=1, refused=1, revoked=1, waiting=1)
-    run_inline(pins.observe(A, Kind.TOOL, offered))
+    awaited(pins.observe(A, Kind.TOOL, offered))
     for name in ("approved", "changed", "revoked"):
-        run_inline(pins.approve(Item("a", "tool", name), fingerprint(offered[name]), "console"))
+        awaited(pins.approve(Item("a", "tool", name), fingerprint(offered[name]), "console"))
     offered.update(tools(changed=2))
-    run_inline(pins.observe(A, Kind.TOOL, offered))
-    run_inline(pins.reject(Item("a", "tool", "refused"), fingerprint(offered["refused"])))
-    run_inline(pins.revoke(Item("a", "tool", "revoked")))
+    awaited(pins.observe(A, Kind.TOOL, offered))
+    awaited(pins.reject(Item("a", "tool", "refused"), fingerprint(offered["refused"])))
+    awaited(pins.revoke(Item("a", "tool", "revoked")))
     before = [APPROVED, CHANGED, NEW, NEW, NEW]
     assert stood(pins, *offered) == before
     pins.set_trust_levels({"a": STANDARD})
     assert stood(pins, *offered) == before
-    [change] = run_inline(pins.observe(A, Kind.TOOL, offered))
+    [change] = awaited(pins.observe(A, Kind.TOOL, offered))
     assert (change.item.name, change.status, change.first) == ("waiting", APPROVED, False)
     assert stood(pins, *offered) == [APPROVED, CHANGED, NEW, NEW, APPROVED]
 
 
 def test_less_trust_leaves_what_a_person_approved_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
-    run_inline(pins.observe(A, Kind.TOOL, tools(w=1, x=1)))
-    run_inline(pins.observe(A, Kind.TOOL, tools(w=1, x=2)))
-    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
+    awaited(pins.observe(A, Kind.TOOL, tools(w=1, x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(w=1, x=2)))
+    awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     for trusts in ({"a": UNTRUSTED}, {}):
         pins.set_trust_levels(trusts)
-        run_inline(pins.observe(A, Kind.TOOL, tools(w=1, x=2, y=1)))
+        awaited(pins.observe(A, Kind.TOOL, tools(w=1, x=2, y=1)))
         assert stood(pins, "w", "x", "y") == [NEW, APPROVED, NEW]
     assert {held.item.name for held in pins.held()} == {"w", "y"}
-    run_inline(pins.approve(Item("a", "tool", "w"), fingerprint(tools(w=1)["w"]), "console"))
+    awaited(pins.approve(Item("a", "tool", "w"), fingerprint(tools(w=1)["w"]), "console"))
     assert stood(pins, "w") == [APPROVED]
 
 
 def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_more(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
     pins.set_trust_levels({"a": TRUSTED})
     assert stood(pins, "x") == [APPROVED]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert stood(pins, "x") == [APPROVED]
     pins.set_trust_levels({"a": STANDARD})
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert stood(pins, "x") == [NEW]
 
 
@@ -585,64 +614,74 @@ def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_mor
 def test_the_same_text_that_comes_to_another_program_is_held_back(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
     assert pins.launch("a") == ""
-    [first] = run_inline(pins.observe_launch("a", Launch("d", "/one")))
+    [first] = awaited(pins.observe_launch("a", Launch("d", "/one")))
     assert (first.item.kind, first.item.name, first.status, first.first) == (Aspect.LAUNCH, "", APPROVED, True)
     one = pins.launch("a")
     assert one == first.fingerprint
-    [change] = run_inline(pins.observe_launch("a", Launch("d", "/two")))
+    [change] = awaited(pins.observe_launch("a", Launch("d", "/two")))
     assert (change.status, change.was) == (CHANGED, one)
     assert pins.launch("a") == change.fingerprint
     [held] = pins.held()
     assert json.loads(held.offered) == {"declared": "d", "program": "/two"}
     again = open_pins(trust)
-    assert run_inline(again.observe_launch("a", Launch("d", "/two"))) == []
+    assert awaited(again.observe_launch("a", Launch("d", "/two"))) == []
     assert again.status(launch_ref("a")) is CHANGED
-    run_inline(again.approve(Item("a", Aspect.LAUNCH, ""), held.fingerprint, "terminal"))
-    assert run_inline(pins.reread()) == {"a"}
+    awaited(again.approve(Item("a", Aspect.LAUNCH, ""), held.fingerprint, "terminal"))
+    assert awaited(pins.reread()) == {"a"}
     assert pins.status(launch_ref("a")) is APPROVED
-    run_inline(pins.observe_launch("a", Launch("d", "/one")))
+    awaited(pins.observe_launch("a", Launch("d", "/one")))
     assert pins.status(launch_ref("a")) is CHANGED
+
+
+def test_what_a_confined_program_starts_with_is_shown_and_pinned(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    awaited(pins.observe_launch("a", Launch("d", "/one", "reads /a")))
+    assert awaited(pins.observe_launch("a", Launch("d", "/one", "reads /a"))) == []
+    [change] = awaited(pins.observe_launch("a", Launch("d", "/one", "reads /b")))
+    assert change.status is CHANGED
+    [held] = pins.held()
+    assert json.loads(held.offered) == {"declared": "d", "program": "/one", "sandbox": "reads /b"}
 
 
 def test_a_trusted_server_may_be_another_program(open_pins: Opener) -> None:
     pins = open_pins(TRUSTED)
-    run_inline(pins.observe_launch("a", Launch("d", "/one")))
-    [change] = run_inline(pins.observe_launch("a", Launch("d", "/two")))
+    awaited(pins.observe_launch("a", Launch("d", "/one")))
+    [change] = awaited(pins.observe_launch("a", Launch("d", "/two")))
     assert change.status is APPROVED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
 def test_what_the_owner_edits_is_recorded_and_not_held_back(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    run_inline(pins.observe_launch("a", Launch("d", "/one")))
-    [change] = run_inline(pins.observe_launch("a", Launch("e", "/two")))
+    awaited(pins.observe_launch("a", Launch("d", "/one")))
+    [change] = awaited(pins.observe_launch("a", Launch("e", "/two")))
     assert (change.status, change.first) == (APPROVED, False)
     [pinned] = pins.pinned()
     assert (pinned.item.kind, pinned.fingerprint, pinned.by) == (Aspect.LAUNCH, change.fingerprint, "configuration")
-    run_inline(pins.observe_launch("a", Launch("e", "/three")))
-    [change] = run_inline(pins.observe_launch("a", Launch("f", None)))
+    awaited(pins.observe_launch("a", Launch("e", "/three")))
+    [change] = awaited(pins.observe_launch("a", Launch("f", None)))
     assert change.status is APPROVED
 
 
 @pytest.mark.parametrize("trust", list(Trust))
 def test_a_command_that_comes_to_nothing_changes_nothing(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    run_inline(pins.observe_launch("a", Launch("d", None)))
-    [found] = run_inline(pins.observe_launch("a", Launch("d", "/one")))
+    awaited(pins.observe_launch("a", Launch("d", None)))
+    [found] = awaited(pins.observe_launch("a", Launch("d", "/one")))
     assert found.status is APPROVED, "the first program that it comes to"
-    assert run_inline(pins.observe_launch("a", Launch("d", None))) == []
+    assert awaited(pins.observe_launch("a", Launch("d", None))) == []
     assert pins.launch("a") == found.fingerprint
     again = open_pins(trust)
-    assert run_inline(again.observe_launch("a", Launch("d", None))) == []
-    run_inline(again.observe_launch("a", Launch("d", "/two")))
+    assert awaited(again.observe_launch("a", Launch("d", None))) == []
+    awaited(again.observe_launch("a", Launch("d", "/two")))
     assert again.status(launch_ref("a")) is (APPROVED if trust is TRUSTED else CHANGED)
 
 
 def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe_launch("a", Launch("d", "/\udcff")))
-    assert run_inline(open_pins().observe_launch("a", Launch("d", "/\udcff"))) == []
-    run_inline(pins.observe_launch("a", Launch("d", "/\udcfe")))
+    awaited(pins.observe_launch("a", Launch("d", "/\udcff")))
+    assert awaited(open_pins().observe_launch("a", Launch("d", "/\udcff"))) == []
+    awaited(pins.observe_launch("a", Launch("d", "/\udcfe")))
     assert pins.status(launch_ref("a")) is CHANGED
 
 
@@ -651,54 +690,75 @@ def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> N
 
 def test_what_is_held_back_can_be_shown_and_approved_without_a_host(open_pins: Opener) -> None:
     host = open_pins(UNTRUSTED)
-    run_inline(host.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    awaited(host.observe(A, Kind.TOOL, tools(x=1, y=1)))
     command = open_pins(UNTRUSTED)
     held = {each.item.name: each for each in command.held()}
     assert {name: each.offered for name, each in held.items()} == tools(x=1, y=1)
-    run_inline(command.approve(Item("a", "tool", "x"), held["x"].fingerprint, "terminal"))
-    run_inline(command.reject(Item("a", "tool", "y"), held["y"].fingerprint))
+    awaited(command.approve(Item("a", "tool", "x"), held["x"].fingerprint, "terminal"))
+    awaited(command.reject(Item("a", "tool", "y"), held["y"].fingerprint))
     later = open_pins(UNTRUSTED)
-    assert run_inline(later.observe(A, Kind.TOOL, tools(x=1, y=1))) == []
+    assert awaited(later.observe(A, Kind.TOOL, tools(x=1, y=1))) == []
     assert stood(later, "x", "y") == [APPROVED, NEW]
-    run_inline(command.revoke(Item("a", "tool", "x")))
+    awaited(command.revoke(Item("a", "tool", "x")))
     assert stood(command, "x") == [NEW]
 
 
 def test_a_running_host_sees_what_another_process_decided(open_pins: Opener) -> None:
     host, command = open_pins(UNTRUSTED, b=UNTRUSTED), open_pins(UNTRUSTED, b=UNTRUSTED)
-    run_inline(host.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(host.observe(B, Kind.TOOL, tools(x=1)))
-    assert run_inline(host.reread()) == set()
-    assert run_inline(command.reread()) == {"a", "b"}
-    run_inline(command.approve(Item("a", "tool", "x"), command.held()[0].fingerprint, "terminal"))
-    run_inline(host.observe(B, Kind.TOOL, tools(x=2)))
-    assert run_inline(host.reread()) == {"a"}, "also if something else read the file first"
-    assert run_inline(host.reread()) == set()
+    awaited(host.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(host.observe(B, Kind.TOOL, tools(x=1)))
+    assert awaited(host.reread()) == set()
+    assert awaited(command.reread()) == {"a", "b"}
+    awaited(command.approve(Item("a", "tool", "x"), command.held()[0].fingerprint, "terminal"))
+    awaited(host.observe(B, Kind.TOOL, tools(x=2)))
+    assert awaited(host.reread()) == {"a"}, "also if something else read the file first"
+    assert awaited(host.reread()) == set()
     assert stood(host, "x") == [APPROVED]
+
+
+async def test_what_another_process_decided_is_seen_also_if_the_task_that_read_it_is_cancelled(
+    open_pins: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, command = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
+    await host.observe(A, Kind.TOOL, tools(x=1))
+    await command.reread()
+    await command.approve(Item("a", "tool", "x"), command.held()[0].fingerprint, "terminal")
+    scope = trio.CancelScope()
+
+    async def pause() -> None:
+        if stood(host, "x") == [APPROVED]:
+            scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(pins_module, "pause", pause)
+    with scope:
+        await host.prepare(A, Kind.TOOL, tools(x=2))
+    assert scope.cancelled_caught
+    assert await host.reread() == {"a"}
 
 
 def test_an_approval_is_for_what_was_shown_also_if_the_host_offers_something_else_by_then(open_pins: Opener) -> None:
     host, command = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
-    run_inline(host.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(command.reread())
+    awaited(host.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(command.reread())
     shown = command.held()[0].fingerprint
-    run_inline(host.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(host.observe(A, Kind.TOOL, tools(x=2)))
     with pytest.raises(StaleDecision):
-        run_inline(command.approve(Item("a", "tool", "x"), shown, "terminal"))
-    assert run_inline(host.reread()) == set()
+        awaited(command.approve(Item("a", "tool", "x"), shown, "terminal"))
+    assert awaited(host.reread()) == set()
     assert stood(host, "x") == [NEW]
 
 
 def test_two_hosts_that_are_offered_different_things_each_hold_back_their_own(open_pins: Opener) -> None:
     one, two = open_pins(), open_pins()
-    run_inline(one.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(two.observe(A, Kind.TOOL, tools(x=2)))
+    awaited(one.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(two.observe(A, Kind.TOOL, tools(x=2)))
     assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
-    run_inline(two.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
-    assert run_inline(one.reread()) == {"a"}
+    awaited(two.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
+    assert awaited(one.reread()) == {"a"}
     assert (stood(one, "x"), stood(two, "x")) == ([CHANGED], [APPROVED])
-    run_inline(one.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
-    run_inline(two.reread())
+    awaited(one.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    awaited(two.reread())
     assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
 
 
@@ -710,9 +770,9 @@ from host.policy.pin_rules import PinStatus
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.versions import SESSION
-from host.slices import run_inline
 from host.source import Source
 from host.subject import Item
+from tests.kit.awaited import awaited
 from tests.kit.gates import store_opener
 own, count = sys.argv[2], int(sys.argv[3])
 with store_opener(Path(sys.argv[1])) as opened:
@@ -720,10 +780,10 @@ with store_opener(Path(sys.argv[1])) as opened:
     offered = {}
     for at in range(count):
         offered[f"t{at}"] = json.dumps({"name": f"t{at}", "of": own}).encode()
-        run_inline(pins.observe(Source(own, SESSION), Kind.TOOL, offered))
+        awaited(pins.observe(Source(own, SESSION), Kind.TOOL, offered))
         for held in pins.held():
             if held.item.server == own and at % 2 == 0:
-                run_inline(pins.approve(Item(own, "tool", held.item.name), held.fingerprint, own))
+                awaited(pins.approve(Item(own, "tool", held.item.name), held.fingerprint, own))
         assert pins.problem is None, pins.problem
 """
 
@@ -747,55 +807,55 @@ def test_processes_that_decide_at_once_lose_nothing_of_each_other(tmp_path: Path
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_store_that_vanishes_under_a_host_leaves_nothing_approved(how: str, state: Path, open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=TRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
-    run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    awaited(pins.observe(B, Kind.TOOL, tools(x=1)))
     vanish(state, how)
-    assert run_inline(pins.reread()) == {"a", "b"}
-    assert run_inline(pins.reread()) == set()
+    assert awaited(pins.reread()) == {"a", "b"}
+    assert awaited(pins.reread()) == set()
     assert "was removed or replaced" in str(pins.problem)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1, z=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1, z=1)))
     assert stood(pins, "x", "y", "z") == [NEW, NEW, NEW]
     assert pins.status(ref(B, Kind.TOOL, "x")) is NEW
     assert [each.item.name for each in pins.held() if each.item.server == "a"] == ["x", "y", "z"]
     with pytest.raises(StateError, match="start it again"):
-        run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+        awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
     assert stood(pins, "x") == [NEW]
 
 
 def test_a_store_that_was_deleted_while_no_host_ran_approves_nothing(state: Path) -> None:
     """Nobody knows any more what was approved, so a person looks at all of it again."""
     with store_opener(state) as opened:
-        run_inline(Pins(opened(), {"a": STANDARD, "b": TRUSTED}).observe(A, Kind.TOOL, tools(x=1, y=1)))
+        awaited(Pins(opened(), {"a": STANDARD, "b": TRUSTED}).observe(A, Kind.TOOL, tools(x=1, y=1)))
     vanish(state, "removed")
     with store_opener(state) as opened:
         Pins(opened(), {"a": STANDARD})
         lost: list[str] = []
         pins = Pins(opened(), {"a": STANDARD, "b": TRUSTED}, on_lost=lost.append)
         for _ in range(2):
-            run_inline(pins.observe(A, Kind.TOOL, tools(x=2, y=1)))
-            run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
+            awaited(pins.observe(A, Kind.TOOL, tools(x=2, y=1)))
+            awaited(pins.observe(B, Kind.TOOL, tools(x=1)))
             assert lost == [pins.problem], "it is told once"
             assert stood(pins, "x", "y") == [NEW, NEW]
             assert pins.status(ref(B, Kind.TOOL, "x")) is NEW
             assert "is gone; nothing is approved" in str(pins.problem)
-        run_inline(pins.observe_launch("a", Launch("d", "/one")))
+        awaited(pins.observe_launch("a", Launch("d", "/one")))
         assert pins.status(launch_ref("a")) is NEW
-        run_inline(pins.approve(Item("a", "tool", "y"), fingerprint(tools(y=1)["y"]), "console"))
+        awaited(pins.approve(Item("a", "tool", "y"), fingerprint(tools(y=1)["y"]), "console"))
         assert pins.problem is None
         assert stood(pins, "x", "y") == [NEW, APPROVED]
         assert pins.status(launch_ref("a")) is NEW
         assert pins.status(ref(B, Kind.TOOL, "x")) is APPROVED, "trust needs no store"
         for again in (pins, Pins(opened(), {"a": STANDARD, "b": TRUSTED})):
-            run_inline(again.observe(A, Kind.TOOL, tools(x=2, y=1, later=1)))
+            awaited(again.observe(A, Kind.TOOL, tools(x=2, y=1, later=1)))
             assert stood(again, "x", "y", "later") == [NEW, APPROVED, NEW], "what was known may come back changed"
 
 
 def test_a_first_decision_after_a_loss_may_be_a_rejection(state: Path, open_pins: Opener) -> None:
-    run_inline(open_pins().observe(A, Kind.TOOL, tools(x=1)))
+    awaited(open_pins().observe(A, Kind.TOOL, tools(x=1)))
     vanish(state, "removed")
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
-    run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
     assert pins.problem is None
     assert [(held.item.name, held.rejected) for held in pins.held()] == [("x", True)]
 
@@ -812,18 +872,18 @@ def vanish(state: Path, how: str) -> None:
 
 def test_what_cannot_be_stored_is_not_approved_by_itself(state: Path, open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=TRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     with locked(state):
-        run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
-        run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
+        awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+        awaited(pins.observe(B, Kind.TOOL, tools(x=1)))
         assert stood(pins, "x", "y") == [APPROVED, NEW]
         assert pins.status(ref(B, Kind.TOOL, "x")) is APPROVED
         assert "held back" in str(pins.problem)
         with pytest.raises(StateError, match="another process has held"):
-            run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
-    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+            awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    [change] = awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
     assert (change.item.name, change.status) == ("y", APPROVED)
-    run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(B, Kind.TOOL, tools(x=1)))
     assert pins.problem is None
 
 
@@ -833,69 +893,59 @@ def test_what_could_not_be_stored_is_stored_once_that_is_possible(
 ) -> None:
     """Not only when the server lists it again: until then nobody could decide about it."""
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     with locked(state):
-        run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
-        run_inline(pins.observe(A, Kind.PROMPT, tools(p=1)))
-    run_inline(pins.observe(A, Kind.RESOURCE, tools(r=1)))  # of another kind, and possible
+        awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+        awaited(pins.observe(A, Kind.PROMPT, tools(p=1)))
+    awaited(pins.observe(A, Kind.RESOURCE, tools(r=1)))  # of another kind, and possible
     assert "are held back" in str(pins.problem)
     assert {each.item.name for each in pins.held()} == {"x", "r"}
     if occasion == "a look at the store":
-        run_inline(pins.reread())
+        awaited(pins.reread())
         assert {each.item.name for each in pins.held()} == {"x", "y", "p", "r"}
     else:
-        run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+        awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
         assert {each.item.name for each in pins.held()} == {"y", "p", "r"}
     assert pins.problem is None
-    run_inline(pins.approve(Item("a", "tool", "y"), fingerprint(tools(y=1)["y"]), "console"))
+    awaited(pins.approve(Item("a", "tool", "y"), fingerprint(tools(y=1)["y"]), "console"))
 
 
 def test_first_sight_that_could_not_be_stored_counts_once_that_is_possible(state: Path, open_pins: Opener) -> None:
     pins = open_pins()
     with locked(state):
-        run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+        awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
         assert stood(pins, "x") == [NEW]
-    assert run_inline(pins.reread()) == {"a"}
+    assert awaited(pins.reread()) == {"a"}
     assert stood(pins, "x") == [APPROVED]
 
 
 def test_what_is_stored_right_after_another_process_stored_is_known_at_once(open_pins: Opener) -> None:
     pins, other = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
-    steps = pins.prepare(A, Kind.TOOL, tools(x=1, y=1))
-    while (waiting := next(steps)) is None:
-        pass
-    run_inline(other.observe(A, Kind.PROMPT, tools(p=1)))
-    waiting.block()
-    assert pins.commit(run_inline(steps)) is not None
+    with while_storing(pins, partial(other.observe, A, Kind.PROMPT, tools(p=1))):
+        assert pins.commit(awaited(pins.prepare(A, Kind.TOOL, tools(x=1, y=1)))) is not None
     assert {each.item.name for each in pins.held()} == {"x", "y"}
-    run_inline(pins.reread())
+    awaited(pins.reread())
     assert {each.item.name for each in pins.held()} == {"x", "y", "p"}
-    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
 
 
 def test_what_was_stored_is_known_at_once_while_another_process_writes(state: Path, open_pins: Opener) -> None:
     """What it wrote just before is not read yet, and what it writes now keeps everybody from reading."""
     one, two = open_pins(), open_pins(b=UNTRUSTED)
 
-    def store(steps: Steps[Any]) -> Steps[Any]:
-        while (storing := next(steps)) is None:
-            pass
-        run_inline(two.observe(B, Kind.TOOL, tools(y=len(two.held()))))
-        storing.block()
-        return steps
+    async def store_other() -> None:
+        await two.observe(B, Kind.TOOL, tools(y=len(two.held())))
 
-    steps = store(one.prepare(A, Kind.TOOL, tools(x=1)))
-    with locked(state):
-        prepared = run_inline(steps)
+    with ExitStack() as lock, while_storing(one, store_other, lambda: lock.enter_context(locked(state))):
+        prepared = awaited(one.prepare(A, Kind.TOOL, tools(x=1)))
         assert prepared.status("x") is APPROVED
         assert [each.status for each in prepared.changes] == [APPROVED]
     assert one.commit(prepared) is not None
-    run_inline(one.observe(A, Kind.TOOL, tools(x=2)))
-    deciding = store(one.approve(Item("a", "tool", "x"), one.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
-    with locked(state):
-        run_inline(deciding)
+    awaited(one.observe(A, Kind.TOOL, tools(x=2)))
+    with ExitStack() as lock, while_storing(one, store_other, lambda: lock.enter_context(locked(state))):
+        awaited(one.approve(Item("a", "tool", "x"), one.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
         assert stood(one, "x") == [APPROVED]
-    assert run_inline(one.reread()) == {"b"}, "the other process changed nothing else"
+    assert awaited(one.reread()) == {"b"}, "the other process changed nothing else"
 
 
 @pytest.mark.parametrize("decision", ["reject", "revoke"])
@@ -903,33 +953,33 @@ def test_what_is_held_back_is_so_at_once_and_stays_so_if_it_cannot_be_stored(
     decision: str, state: Path, open_pins: Opener
 ) -> None:
     pins, other = open_pins(), open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     if decision == "reject":
-        run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+        awaited(pins.observe(A, Kind.TOOL, tools(x=2)))
     shown = pins.fingerprint(ref(A, Kind.TOOL, "x")) or ""
 
-    def hold() -> Steps[None]:
-        return (
-            pins.reject(Item("a", "tool", "x"), shown) if decision == "reject" else pins.revoke(Item("a", "tool", "x"))
-        )
+    item, told = Item("a", "tool", "x"), list[HeldItem]()
+
+    def on_held() -> None:
+        told.extend(pins.held())
 
     with locked(state):
-        storing = hold()
-        [held] = pins.held()
-        assert (held.item.name, held.rejected) == ("x", decision == "reject")
         with pytest.raises(StateError):
-            run_inline(storing)
+            awaited(pins.reject(item, shown, on_held) if decision == "reject" else pins.revoke(item, on_held))
+        [held] = told
+        assert (held.item.name, held.rejected) == ("x", decision == "reject")
         assert [each.item.name for each in pins.held()] == ["x"]
-    run_inline(other.reread())
+    awaited(other.reread())
     assert stood(other, "x") == [CHANGED if decision == "reject" else APPROVED], "what is not stored nobody else knows"
     if decision == "revoke":  # it is new by now
         with pytest.raises(StaleDecision, match="is not approved"):
-            run_inline(hold())
-    run_inline(pins.approve(Item("a", "tool", "x"), shown, "console"))
-    run_inline(other.reread())
+            awaited(pins.revoke(item))
+    awaited(pins.approve(Item("a", "tool", "x"), shown, "console"))
+    awaited(other.reread())
     assert (stood(pins, "x"), stood(other, "x")) == ([APPROVED], [APPROVED])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("decision", ["reject", "revoke"])
 @pytest.mark.parametrize("meanwhile", ["nothing", "another process changes the item", "another approves another item"])
 def test_what_was_held_back_and_not_stored_is_stored_once_that_is_possible(
@@ -938,40 +988,40 @@ def test_what_was_held_back_and_not_stored_is_stored_once_that_is_possible(
     """It holds in memory all the time, whatever else is read."""
     pins, other = open_pins(), open_pins()
     for each in (pins, other):
-        run_inline(each.observe(A, Kind.TOOL, tools(x=1, y=1)))
+        awaited(each.observe(A, Kind.TOOL, tools(x=1, y=1)))
     if decision == "reject":
         for each in (pins, other):
-            run_inline(each.observe(A, Kind.TOOL, tools(x=2, y=2)))
+            awaited(each.observe(A, Kind.TOOL, tools(x=2, y=2)))
     shown = pins.fingerprint(ref(A, Kind.TOOL, "x")) or ""
     storing = (
         pins.reject(Item("a", "tool", "x"), shown) if decision == "reject" else pins.revoke(Item("a", "tool", "x"))
     )
     with locked(state), pytest.raises(StateError):
-        run_inline(storing)
+        awaited(storing)
     assert "is not stored, so another host may allow it" in str(pins.problem)
     if meanwhile != "nothing":
         name = "x" if meanwhile == "another process changes the item" else "y"
-        run_inline(other.observe(A, Kind.TOOL, tools(x=3, y=3)))
-        run_inline(other.approve(Item("a", "tool", name), other.fingerprint(ref(A, Kind.TOOL, name)) or "", "console"))
-    run_inline(pins.observe(A, Kind.PROMPT, tools(p=1)))
+        awaited(other.observe(A, Kind.TOOL, tools(x=3, y=3)))
+        awaited(other.approve(Item("a", "tool", name), other.fingerprint(ref(A, Kind.TOOL, name)) or "", "console"))
+    awaited(pins.observe(A, Kind.PROMPT, tools(p=1)))
     assert stood(pins, "x") != [APPROVED]
-    run_inline(pins.reread())
+    awaited(pins.reread())
     assert pins.problem is None
     assert stood(pins, "x") != [APPROVED]
     if meanwhile != "another process changes the item":
         third = open_pins()
-        run_inline(third.observe(A, Kind.TOOL, tools(x=2 if decision == "reject" else 1, y=1)))
+        awaited(third.observe(A, Kind.TOOL, tools(x=2 if decision == "reject" else 1, y=1)))
         assert stood(third, "x") != [APPROVED]
         assert {each.item.name: each.rejected for each in third.held()}["x"] is (decision == "reject")
 
 
 def test_an_approval_counts_more_than_a_former_rejection_that_was_not_stored(state: Path, open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     with locked(state), pytest.raises(StateError):
-        run_inline(pins.revoke(Item("a", "tool", "x")))
-    run_inline(pins.approve(Item("a", "tool", "x"), pins.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
-    run_inline(pins.reread())
+        awaited(pins.revoke(Item("a", "tool", "x")))
+    awaited(pins.approve(Item("a", "tool", "x"), pins.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
+    awaited(pins.reread())
     assert stood(pins, "x") == stood(open_pins(), "x") == [APPROVED]
 
 
@@ -982,41 +1032,42 @@ def test_no_more_of_a_server_is_kept_than_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MOST_ITEMS", 3)
     pins = open_pins(STANDARD, b=UNTRUSTED)
     offered = {f"t{at}": dumped(at) for at in range(5)}
-    told = run_inline(pins.observe(A, Kind.TOOL, offered))
+    told = awaited(pins.observe(A, Kind.TOOL, offered))
     assert [each.status for each in told] == [APPROVED] * 3 + [NEW] * 2
     assert stood(pins, *offered) == [APPROVED] * 3 + [NEW] * 2
     assert pins.held() == []
     with pytest.raises(StaleDecision, match="more is offered than is kept"):
-        run_inline(pins.approve(Item("a", "tool", "t4"), fingerprint(offered["t4"]), "console"))
-    assert run_inline(pins.observe(A, Kind.TOOL, {"t0": offered["t0"], "t4": offered["t4"]})) == []
+        awaited(pins.approve(Item("a", "tool", "t4"), fingerprint(offered["t4"]), "console"))
+    assert awaited(pins.observe(A, Kind.TOOL, {"t0": offered["t0"], "t4": offered["t4"]})) == []
     assert stood(pins, "t4") == [NEW], "pins that nobody offers any more do not make room"
-    run_inline(pins.observe(B, Kind.TOOL, offered))
+    awaited(pins.observe(B, Kind.TOOL, offered))
     assert len(pins.held()) == 3
-    run_inline(pins.observe(B, Kind.TOOL, {"t3": offered["t3"], "t4": offered["t4"]}))
+    awaited(pins.observe(B, Kind.TOOL, {"t3": offered["t3"], "t4": offered["t4"]}))
     assert {each.item.name for each in pins.held()} == {"t3", "t4"}, "but what nobody decided about does"
 
 
 def test_a_definition_that_is_too_long_to_keep_is_held_back(monkeypatch: pytest.MonkeyPatch, open_pins: Opener) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 200)
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x="short", y="long" * 60)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x="short", y="long" * 60)))
     assert stood(pins, "x", "y") == [APPROVED, NEW]
-    run_inline(pins.observe(A, Kind.TOOL, tools(x="long" * 60)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x="long" * 60)))
     again = open_pins()
     for each in (pins, again):
         assert stood(each, "x", "y") == [CHANGED, NEW], "its fingerprint is kept"
         assert each.held() == []
     with pytest.raises(StaleDecision):
-        run_inline(pins.approve(Item("a", "tool", "x"), pins.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
+        awaited(pins.approve(Item("a", "tool", "x"), pins.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
 
 
+@pytest.mark.slow
 def test_a_thousand_tools_that_are_the_same_take_no_time(open_pins: Opener) -> None:
     """The goals are 5 ms and 1 µs; a busy machine gets more."""
     pins = open_pins()
     offered = {f"t{at}": dumped({**TOOL, "name": f"t{at}"}) for at in range(1000)}
-    run_inline(pins.observe(A, Kind.TOOL, offered))
+    awaited(pins.observe(A, Kind.TOOL, offered))
     copies = iter([{name: bytes(bytearray(raw)) for name, raw in offered.items()} for _ in range(ATTEMPTS)])
-    assert_costs_less(lambda: run_inline(pins.observe(A, Kind.TOOL, next(copies))), 0.02)
+    assert_costs_less(lambda: awaited(pins.observe(A, Kind.TOOL, next(copies))), 0.02)
     assert pins.held() == []
     assert_costs_less(lambda: [pins.status(ref(A, Kind.TOOL, "t7")) for _ in range(20000)], 20000 * 5e-6)
 
@@ -1053,7 +1104,7 @@ class History(RuleBasedStateMachine):
 
     def look(self, offered: dict[str, int]) -> None:
         self.offered = offered
-        run_inline(self.pins.observe(A, Kind.TOOL, tools(**offered)))
+        awaited(self.pins.observe(A, Kind.TOOL, tools(**offered)))
         for name, value in offered.items():
             self.last[name] = value
             if name in self.refused:
@@ -1101,28 +1152,28 @@ class History(RuleBasedStateMachine):
 
     def decide(self, name: str, elsewhere: bool, decision: str) -> None:
         pins = self.other if elsewhere else self.pins
-        run_inline(pins.reread())
+        awaited(pins.reread())
         if name not in self.last:
             with pytest.raises(StaleDecision):
-                run_inline(pins.approve(Item("a", "tool", name), "sha256:0", "console"))
+                awaited(pins.approve(Item("a", "tool", name), "sha256:0", "console"))
             return
         if decision == "approve":
-            run_inline(pins.approve(Item("a", "tool", name), self.print_of(name), "console"))
+            awaited(pins.approve(Item("a", "tool", name), self.print_of(name), "console"))
             self.approved[name] = self.last[name]
             self.looked.add(name)
             self.refused.discard(name)
         elif self.approved.get(name) != self.last[name] or not self.passes(name):
-            run_inline(pins.reject(Item("a", "tool", name), self.print_of(name)))
+            awaited(pins.reject(Item("a", "tool", name), self.print_of(name)))
             if self.approved.get(name) == self.last[name]:
                 del self.approved[name]
             self.refused.add(name)
-        run_inline(self.pins.reread())
+        awaited(self.pins.reread())
 
     @rule(name=names, value=values)
     def approve_what_is_not_offered(self, name: str, value: int) -> None:
         if self.last.get(name) != value:
             with pytest.raises(StaleDecision):
-                run_inline(
+                awaited(
                     self.pins.approve(Item("a", "tool", name), fingerprint(tools(**{name: value})[name]), "console")
                 )
 
@@ -1130,11 +1181,11 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.approved)
     def revoke(self, name: str, elsewhere: bool) -> None:
         if name in self.approved:
-            run_inline((self.other if elsewhere else self.pins).revoke(Item("a", "tool", name)))
+            awaited((self.other if elsewhere else self.pins).revoke(Item("a", "tool", name)))
             del self.approved[name]
             self.looked.discard(name)
             self.refused.add(name)
-            run_inline(self.pins.reread())
+            awaited(self.pins.reread())
 
     @invariant()
     def stands_as_it_must(self) -> None:
@@ -1160,62 +1211,101 @@ class History(RuleBasedStateMachine):
 
 @pytest.mark.slow
 def test_in_any_history_only_what_was_approved_last_may_be_used() -> None:
-    run_state_machine_as_test(History, settings=settings(max_examples=150, stateful_step_count=30))
+    run_state_machine_as_test(History, settings=settings(max_examples=examples(150), stateful_step_count=30))
 
 
 def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
     for decide in (
-        lambda: run_inline(pins.revoke(Item("a", "tool", "x"))),
+        lambda: awaited(pins.revoke(Item("a", "tool", "x"))),
         lambda: pins.set_trust_levels({"a": UNTRUSTED}),
-        lambda: run_inline(pins.observe(A, Kind.TOOL, tools(x=3))),
+        lambda: awaited(pins.observe(A, Kind.TOOL, tools(x=3))),
     ):
         pins.set_trust_levels({"a": STANDARD})
-        prepared = run_inline(pins.prepare(A, Kind.TOOL, tools(x=1, y=1, new=1)))
+        prepared = awaited(pins.prepare(A, Kind.TOOL, tools(x=1, y=1, new=1)))
         decide()
         assert pins.commit(prepared) is None
-        again = run_inline(pins.prepare(A, Kind.TOOL, tools(x=1, y=1, new=1)))
+        again = awaited(pins.prepare(A, Kind.TOOL, tools(x=1, y=1, new=1)))
         assert pins.commit(again) is not None
 
 
 def test_what_a_host_stores_itself_is_no_decision_of_others(open_pins: Opener) -> None:
     """A host looks at the store at its own times, also between storing what a server offers and publishing it."""
     pins = open_pins(STANDARD)
-    steps = pins.prepare(A, Kind.TOOL, tools(one=TOOL))
 
-    def prepared() -> PreparedPins:
-        while True:
-            try:
-                waiting = next(steps)
-            except StopIteration as end:
-                reading: PreparedPins = end.value
-                return reading
-            if waiting is not None:
-                waiting.block()
-            assert run_inline(pins.reread()) == set()
+    async def look() -> None:
+        assert await pins.reread() == set()
 
-    reading = prepared()
-    assert run_inline(pins.reread()) == set()
+    with while_storing(pins, look):
+        reading = awaited(pins.prepare(A, Kind.TOOL, tools(one=TOOL)))
+    assert awaited(pins.reread()) == set()
     assert pins.commit(reading)
     assert stood(pins, "one") == [APPROVED]
-    assert run_inline(pins.reread()) == set()
+    assert awaited(pins.reread()) == set()
+
+
+@pytest.mark.parametrize("others_decide", [False, True])
+async def test_a_start_of_many_servers_reads_nothing_that_it_stored_and_every_decision_of_others(
+    others_decide: bool, state: Path, open_pins: Opener, autojump_clock: MockClock
+) -> None:
+    """Whatever is looked at, or decided, after a batch was stored and before this host knows so."""
+    order, servers = random.Random(1), {f"s{number}": STANDARD for number in range(30)}
+    command, revoked, moved, statements = open_pins(), set[str](), set[str](), list[str]()
+
+    async def run_slowly(work: Callable[[], T], /) -> T:
+        result = work()
+        if others_decide and trio.current_time() < 5:
+            await command.reread()
+            item = next((pin.item for pin in command.pinned() if pin.item.name == "x"), None)
+            if item is not None and order.randrange(2):
+                await command.revoke(item)
+                revoked.add(item.server)
+        await trio.sleep(order.random())
+        return result
+
+    async def start(server: str) -> None:
+        await trio.sleep(order.random() * 5)
+        await pins.observe(Source(server, Era.SESSION), Kind.PROMPT, tools(p=1))
+        await pins.observe(Source(server, Era.SESSION), Kind.TOOL, tools(x=1, y=2))
+
+    async def look() -> None:
+        while True:
+            moved.update(await pins.reread())
+            await trio.sleep(order.random() / 4)
+
+    with open_store(open_state(state), SOURCE, run_in_thread=run_slowly) as store:
+        pins = Pins(store, servers)
+        store._writer.set_trace_callback(statements.append)
+        async with trio.open_nursery() as looking:
+            looking.start_soon(look)
+            async with trio.open_nursery() as nursery:
+                for server in servers:
+                    nursery.start_soon(start, server)
+            looking.cancel_scope.cancel()
+        moved |= await pins.reread()
+    assert moved == revoked
+    assert {pin.item.server for pin in pins.pinned() if pin.item.name == "x"} == servers.keys() - revoked
+    assert sum("INTO item" in each for each in statements) == 3 * len(servers)
+    assert bool(revoked) is others_decide
+    if not others_decide:
+        assert not any(each.startswith("SELECT server, kind, name") for each in statements), "nothing is read again"
 
 
 def test_the_first_sight_of_a_list_is_told_also_if_it_had_to_be_prepared_twice(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
-    run_inline(pins.prepare(A, Kind.TOOL, tools(x=1)))
-    again = run_inline(pins.prepare(A, Kind.TOOL, tools(x=1)))
+    awaited(pins.prepare(A, Kind.TOOL, tools(x=1)))
+    again = awaited(pins.prepare(A, Kind.TOOL, tools(x=1)))
     [change] = pins.commit(again) or []
     assert (change.item.name, change.first, change.status) == ("x", True, APPROVED)
 
 
 def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) -> None:
     pins, other = open_pins(), open_pins()
-    steps = pins.prepare(A, Kind.TOOL, tools(x=1))
-    next(steps)
-    run_inline(other.observe(A, Kind.TOOL, tools(y=1)))
-    assert pins.commit(run_inline(steps)) is not None
+    preparing = Paused(pins.prepare(A, Kind.TOOL, tools(x=1)))
+    next(preparing)
+    awaited(other.observe(A, Kind.TOOL, tools(y=1)))
+    assert pins.commit(preparing.rest()) is not None
     assert {(pin.item.kind, pin.item.name) for pin in open_pins().pinned()} == {("tool", "x"), ("tool", "y")}
 
 
@@ -1228,8 +1318,8 @@ def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monke
         pins = open_pins(UNTRUSTED)
         *former, last = [{f"t{turn}_{at}": b'{"x":%d}' % at for at in range(count)} for turn in range(3)]
         for offered in former:
-            run_inline(pins.observe(A, Kind.TOOL, offered))
-        took = cost(lambda: run_inline(pins.observe(A, Kind.TOOL, last)))
+            awaited(pins.observe(A, Kind.TOOL, offered))
+        took = cost(lambda: awaited(pins.observe(A, Kind.TOOL, last)))
         assert {held.item.name for held in pins.held()} >= last.keys()
         return took
 
@@ -1242,20 +1332,20 @@ def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monke
 
 def test_what_is_remembered_approves_nothing_and_tells_nothing(open_pins: Opener) -> None:
     pins = open_pins()
-    assert run_inline(pins.observe(A, Kind.TOOL, tools(x=1), remembered=True)) == []
+    assert awaited(pins.observe(A, Kind.TOOL, tools(x=1), remembered=True)) == []
     assert stood(pins, "x") == [NEW]
-    assert run_inline(open_pins().observe(A, Kind.TOOL, tools(x=2)))[0].status is APPROVED
-    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    assert awaited(open_pins().observe(A, Kind.TOOL, tools(x=2)))[0].status is APPROVED
+    [change] = awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert change.status is CHANGED
 
 
 def test_a_remembered_list_that_is_older_than_what_is_held_is_held_too(open_pins: Opener) -> None:
     """A host that is killed has stored what is held, and perhaps not yet the list."""
     pins = open_pins()
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
-    run_inline(pins.observe(A, Kind.TOOL, tools(x=2, y=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    awaited(pins.observe(A, Kind.TOOL, tools(x=2, y=1)))
     later = open_pins()
-    run_inline(later.observe(A, Kind.TOOL, tools(x=1, y=1), remembered=True))
+    awaited(later.observe(A, Kind.TOOL, tools(x=1, y=1), remembered=True))
     assert stood(later, "x", "y") == [CHANGED, APPROVED]
     [held] = later.held()
     assert (held.item.name, held.offered, held.approved) == ("x", tools(x=2)["x"], tools(x=1)["x"])
@@ -1275,7 +1365,7 @@ def sides(pins: Pins, name: str = "x") -> list[PinStatus]:
 def offer_both(pins: Pins, session: object, stateless: object) -> None:
     for source, value in ((A, session), (OVER_STATELESS, stateless)):
         if value is not None:
-            run_inline(pins.observe(source, Kind.TOOL, tools(x=value)))
+            awaited(pins.observe(source, Kind.TOOL, tools(x=value)))
 
 
 def test_each_side_has_a_first_sight_and_may_differ(open_pins: Opener) -> None:
@@ -1291,7 +1381,7 @@ def test_another_era_brings_no_other_definition_of_what_a_person_approved(open_p
     offer_both(pins, 1, None)
     offer_both(pins, 2, None)
     [held] = pins.held()
-    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     offer_both(pins, None, 3)
     assert sides(pins) == [APPROVED, NEW]
 
@@ -1304,7 +1394,7 @@ def test_a_change_holds_one_side(changed: int, open_pins: Opener) -> None:
     assert sides(pins) == [CHANGED if side == changed else APPROVED for side in range(2)]
     [held] = pins.held()
     assert (held.item.kind, held.offered) == ("tool", tools(x=3)["x"])
-    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert sides(pins) == [APPROVED, APPROVED]
 
 
@@ -1313,7 +1403,7 @@ def test_what_one_side_was_approved_as_may_come_to_the_other_and_nothing_else(op
     pins = open_pins(UNTRUSTED)
     offer_both(pins, 1, None)
     [held] = pins.held()
-    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     offer_both(pins, None, 1)
     assert sides(pins) == [APPROVED, APPROVED]
     assert {each.by for each in pins.pinned()} == {"console"}
@@ -1326,7 +1416,7 @@ def test_one_answer_is_for_both_sides(open_pins: Opener) -> None:
     offer_both(pins, 1, 1)
     [held] = pins.held()
     assert held.offered == tools(x=1)["x"]
-    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert sides(pins) == [APPROVED, APPROVED]
     offer_both(pins, 2, 3)
     [held] = pins.held()
@@ -1337,9 +1427,9 @@ def test_one_answer_is_for_both_sides(open_pins: Opener) -> None:
         assert json.loads(shown) == {side: json.loads(raw) for side, raw in both.items()}
     offer_both(pins, None, 4)
     with pytest.raises(StaleDecision):
-        run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+        awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     [held] = pins.held()
-    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+    awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert sides(pins) == [APPROVED, APPROVED]
     assert pins.held() == []
 
@@ -1350,10 +1440,10 @@ def test_a_rejection_is_for_both_sides_and_stays(trust: Trust, open_pins: Opener
     offer_both(pins, 1, 1)
     if trust is UNTRUSTED:
         [held] = pins.held()
-        run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
+        awaited(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     offer_both(pins, 2, 3)
     [held] = pins.held()
-    run_inline(pins.reject(Item("a", "tool", "x"), held.fingerprint))
+    awaited(pins.reject(Item("a", "tool", "x"), held.fingerprint))
     [held] = pins.held()
     assert held.rejected
     assert sides(pins) == sides(open_pins(trust)) == [CHANGED, CHANGED]
@@ -1362,7 +1452,7 @@ def test_a_rejection_is_for_both_sides_and_stays(trust: Trust, open_pins: Opener
 def test_an_approval_is_taken_back_on_both_sides(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
     offer_both(pins, 1, 2)
-    run_inline(pins.revoke(Item("a", "tool", "x")))
+    awaited(pins.revoke(Item("a", "tool", "x")))
     assert sides(pins) == sides(open_pins(STANDARD)) == [NEW, NEW]
     offer_both(pins, 2, 1)
     assert sides(pins) == [NEW, NEW]
@@ -1374,12 +1464,12 @@ def test_what_is_held_on_one_side_has_no_first_sight_on_the_other(how: str, open
     pins = open_pins(STANDARD)
     offer_both(pins, 1, None)
     if how == "revoked":
-        run_inline(pins.revoke(Item("a", "tool", "x")))
+        awaited(pins.revoke(Item("a", "tool", "x")))
     else:
         offer_both(pins, 2, None)
     if how == "rejected":
         [held] = pins.held()
-        run_inline(pins.reject(Item("a", "tool", "x"), held.fingerprint))
+        awaited(pins.reject(Item("a", "tool", "x"), held.fingerprint))
     offer_both(pins, None, 2)
     assert sides(pins)[1] is NEW
     offer_both(pins, None, 3)
@@ -1393,7 +1483,7 @@ def test_an_item_waits_once_for_each_login(open_pins: Opener) -> None:
     offered = {owner: b'{"name":"x","description":"%b"}' % owner.encode() for owner in ("ann", "bob")}
     for owner, raw in offered.items():
         for era in Era:
-            run_inline(pins.observe(Source("a", era, owner), Kind.TOOL, {"x": raw}))
+            awaited(pins.observe(Source("a", era, owner), Kind.TOOL, {"x": raw}))
     assert [held.offered for held in pins.held()] == list(offered.values())
 
 
@@ -1411,6 +1501,6 @@ def test_the_other_process_may_decide_about_the_other_side(open_pins: Opener) ->
     offer_both(pins, 1, None)
     offer_both(other, 2, None)
     [held] = other.held()
-    run_inline(other.reject(Item("a", "tool", "x"), held.fingerprint))
+    awaited(other.reject(Item("a", "tool", "x"), held.fingerprint))
     offer_both(pins, None, 3)
     assert sides(pins)[1] is NEW

@@ -9,19 +9,23 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config import (
+    CallerSpec,
     Channel,
     Consent,
     Elicitation,
+    KindConsent,
     Trust,
+    UriRule,
     Verdict,
 )
+from host.client_process import ClientProcess
 from host.errors import Forbidden, InvalidParams, ProtocolViolation, StaleApproval, Unconfirmed
 from host.jsonrpc.raw import encode, members
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.server_requests import MAX_ROOTS, holds_roots
 from host.protocol.abilities import NO_ABILITIES, SHARED_ABILITIES
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
-from host.slices import run_inline
+from tests.kit.awaited import awaited
 from tests.kit.gates import auto_answering, kind
 
 from .servers import DESK, SERVERS, gate, spec, with_server
@@ -31,9 +35,9 @@ from .servers import DESK, SERVERS, gate, spec, with_server
 async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(question: ServerRequest) -> None:
     with gate() as opened:
         for server in ("open", "strict", "trusted"):
-            assert opened.server_requests.allows(server, question)
+            assert opened.server_requests.allows(server, question, None)
         for server in ("untrusted", "stranger"):  # nor may one that nobody configured
-            assert not opened.server_requests.allows(server, question)
+            assert not opened.server_requests.allows(server, question, None)
             params = {"url": Raw(b'"https://x/1"')}
             with auto_answering(opened) as asked, pytest.raises(Forbidden):
                 await opened.server_requests.admit(server, question, params, DESK)
@@ -54,7 +58,10 @@ async def test_consent_says_what_a_server_may_ask_whatever_its_trust(question: S
     )
     servers = {"a": spec("a", closed, Trust.TRUSTED), "b": spec("b", opening, Trust.UNTRUSTED)}
     with gate(servers) as opened:
-        assert (opened.server_requests.allows("a", question), opened.server_requests.allows("b", question)) == (
+        assert (
+            opened.server_requests.allows("a", question, None),
+            opened.server_requests.allows("b", question, None),
+        ) == (
             False,
             True,
         )
@@ -89,22 +96,53 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
             opened.replace(
                 with_server(
                     "open", consent=Consent(sampling=Verdict.DENY, elicitation=Elicitation(url=kind(default="deny")))
-                )
+                ),
+                {},
             )
             with pytest.raises(StaleApproval), opened.server_requests.dispatch(permit):
                 pytest.fail("it was put")
 
 
+async def test_a_person_who_is_asked_is_shown_the_program_of_the_client() -> None:
+    claude = ClientProcess("claude", 7, "/work")
+    with gate() as opened, auto_answering(opened) as asked:
+        caller = replace(DESK, process=claude)
+        await opened.server_requests.admit("open", ServerRequest.SAMPLING, SAMPLE, caller)
+    assert [each.context.process for each in asked] == [claude]
+
+
 async def test_pages_are_evaluated_by_their_address() -> None:
     consent = Consent(elicitation=Elicitation(url=kind(allow=["https://good/**"], default="deny")))
     with gate({"s": spec("s", consent)}) as opened:
-        assert opened.server_requests.allows("s", ServerRequest.URL)
+        assert opened.server_requests.allows("s", ServerRequest.URL, None)
         good = {**PAGE, "url": Raw(b'"https://good/in"')}
         with opened.server_requests.dispatch(await opened.server_requests.admit("s", ServerRequest.URL, good, DESK)):
             pass
         for url in (b'"https://evil/in"', b'"https://good/../evil"', b'"https://good.evil/in"'):
             with pytest.raises(Forbidden):
                 await opened.server_requests.admit("s", ServerRequest.URL, {**PAGE, "url": Raw(url)}, DESK)
+
+
+async def test_what_a_server_may_send_to_some_callers_it_sends_to_no_other() -> None:
+    """It may ask at all if it may ask anybody, and each request is judged by who gets it."""
+    desk = ("desk",)
+    consent = Consent(
+        elicitation=Elicitation(url=KindConsent(allow=(UriRule("https://good/**", callers=desk),))),
+        roots=KindConsent(allow=(UriRule("file:///a"), UriRule("file:///b", callers=desk))),
+    )
+    good, other = {**PAGE, "url": Raw(b'"https://good/in"')}, replace(DESK, identity="other")
+    answer = encode({"roots": [{"uri": f"file:///{each}"} for each in "abc"]})
+    with gate({"s": spec("s", consent)}, callers={"desk": CallerSpec("token")}) as opened:
+        requests = opened.server_requests
+        assert [requests.allows("s", ServerRequest.URL, each) for each in (None, DESK, other)] == [True, True, False]
+        abilities = replace(NO_ABILITIES, url=True)
+        assert [requests.usable_abilities("s", abilities, each).url for each in (None, other)] == [True, False]
+        await requests.admit("s", ServerRequest.URL, good, DESK)
+        with pytest.raises(Forbidden):
+            await requests.admit("s", ServerRequest.URL, good, other)
+        for caller, told in ((DESK, "ab"), (other, "a")):
+            roots = json.loads(bytes(await requests.filter_roots("s", answer, caller)))["roots"]
+            assert [each["uri"] for each in roots] == [f"file:///{each}" for each in told]
 
 
 async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> None:
@@ -155,12 +193,12 @@ async def test_of_a_clients_abilities_a_server_may_use_what_it_may_perhaps_ask_f
     for trusted servers."""
     every = replace(SHARED_ABILITIES, sampling_tools=True)
     with gate() as opened:
-        assert opened.server_requests.usable_abilities("trusted", every) == every
-        assert opened.server_requests.usable_abilities("open", every) == replace(every, sampling_tools=False)
+        assert opened.server_requests.usable_abilities("trusted", every, None) == every
+        assert opened.server_requests.usable_abilities("open", every, None) == replace(every, sampling_tools=False)
         nothing = replace(every, roots=False, sampling=False, sampling_tools=False, form=False, url=False, apps=False)
-        assert opened.server_requests.usable_abilities("untrusted", every) == nothing
+        assert opened.server_requests.usable_abilities("untrusted", every, None) == nothing
         for server in ("open", "trusted", "untrusted"):
-            assert opened.server_requests.usable_abilities(server, NO_ABILITIES) == NO_ABILITIES
+            assert opened.server_requests.usable_abilities(server, NO_ABILITIES, None) == NO_ABILITIES
 
 
 async def test_an_untrusted_servers_question_is_passed_on_without_what_nobody_sees() -> None:
@@ -189,7 +227,7 @@ async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> 
             (pending,) = opened.authorizer.confirmations.list_all()
             ids.append(pending.id)
         assert ids[0] == ids[1]
-        run_inline(opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE))
+        awaited(opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE))
         with opened.server_requests.dispatch(
             await opened.server_requests.admit("a", ServerRequest.URL, pages[2], DESK)
         ):

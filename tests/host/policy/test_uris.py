@@ -26,6 +26,7 @@ from host.protocol.methods import Kind
 from host.protocol.server_requests import ServerRequest
 from tests import uri_models
 from tests.host.policy.servers import spec
+from tests.kit.examples import examples
 from tests.kit.gates import approve_all, entry, observe, open_gate
 
 # What a URI may be read as
@@ -130,7 +131,7 @@ def test_percent_is_decoded_once_and_once_only(uri: str, normal: str) -> None:
     assert normal in texts(uri)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.one_of(st.text(), URI_TEXT))
 def test_any_text_can_be_read_as_a_uri(text: str) -> None:
     try:
@@ -336,6 +337,7 @@ def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) 
         ("**/.env", "file:///d/.ENV"),
         ("**/.Env", "/d/.env"),
         ("file:///srv/d/.env", "file:a\\b/../%2Fsrv/d/.%65nv%20"),
+        ("file:///srv/?", "file:///srv/?/"),
     ],
 )
 def test_lists_that_restrict_fold_the_names_of_files(pattern: str, uri: str) -> None:
@@ -452,12 +454,12 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
         assert {each.item.name for each in gate.definitions.pins.held()} == set(HELD)
         for _ in range(SPELLINGS // 4):
             uri = uri_models.spelling(random, random.choice(OFFERED))
-            if gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri)):
+            if gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri), ""):
                 passed += 1
                 assert not wrong_ones(uri, lambda identity: identity not in held, held.__contains__), uri
         assert passed > SPELLINGS / 80
         for uri in OFFERED:
-            assert gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri)) is (uri not in HELD)
+            assert gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "") is (uri not in HELD)
         for uri in (
             "file:///srv/d/HELD.md",
             "file:///SRV/d/he\u200dld.md.",
@@ -467,9 +469,9 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
             "memo:held?",
             "x://acme/held#" + "x" * 9000,
         ):
-            assert not gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
+            assert not gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "")
         for uri in ("x://acme/doc?v=2", "x://acme/doc", "file:///srv/d/other.md?x"):
-            assert gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
+            assert gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri), "")
 
 
 # The models themselves
@@ -488,6 +490,7 @@ process.stdout.write(JSON.stringify(given.map((each) => {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="needs Node.js")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_model_of_node_does_what_node_does(part: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,16 +13,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import Config, Consent, KindConsent, Rule, Secret, StdioServer, Trust, Verdict, load
+from config import (
+    Check,
+    Condition,
+    Config,
+    Consent,
+    KindConsent,
+    Notice,
+    Rule,
+    Secret,
+    StdioServer,
+    ToolClaim,
+    Trust,
+    Verdict,
+    load,
+)
+from host.policy.claims import POSSIBLE_CLAIMS, ToolClaims
 from host.policy.rules import ENTRY_DEFAULTS, Rules
 from host.policy.widening import changes_as_data, permits_more, widenings, without_widenings
 from host.protocol.methods import Kind
 
+READ_ONLY, DESTRUCTIVE, CLOSED = ToolClaim.READ_ONLY, ToolClaim.DESTRUCTIVE, ToolClaim.CLOSED_WORLD
 NAMES = ("a", "ab", "b", "ba", "c", "")
 PATTERNS = ("a", "a*", "b", "*b", "*", "c")
 STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 
-rules = st.lists(st.sampled_from(PATTERNS), max_size=3, unique=True).map(lambda each: tuple(map(Rule, each)))
+CLAIMS = ((), (), (READ_ONLY,), (DESTRUCTIVE,), (CLOSED,), (CLOSED, READ_ONLY))
+WHEN: tuple[tuple[Condition, ...], ...] = ((), (), (Condition("/n", (Check("eq", 1),)),))
+ARGUMENTS = ({"n": 1}, {"n": 2}, {"n": "1"})
+"""A condition on them holds, does not, and cannot be decided."""
+
+CALLERS = ((), (), ("ci",), ("laptop",), ("ci", "laptop"))
+
+rule = st.builds(
+    Rule,
+    st.sampled_from(PATTERNS),
+    st.sampled_from(WHEN),
+    st.just(False),
+    st.sampled_from(CLAIMS),
+    st.sampled_from(CALLERS),
+)
+rules = st.lists(rule, max_size=3).map(tuple)
 consents = st.builds(
     KindConsent,
     allow=st.none() | rules,
@@ -32,18 +64,28 @@ consents = st.builds(
 trusts = st.sampled_from(list(Trust))
 
 
-@given(consents, trusts, consents, trusts, st.booleans())
-def test_what_permits_no_more_has_no_laxer_verdict_on_any_name(
-    old: KindConsent, old_trust: Trust, new: KindConsent, new_trust: Trust, near: bool
+def assert_no_laxer(before: tuple[KindConsent, Trust], after: tuple[KindConsent, Trust]) -> None:
+    """Of no call of any tool by any caller, whatever it claims, and whether that counts or not. Fully trusted, all
+    claims count; with less trust some of them may not count any more. A higher trust waits by itself."""
+    old, new = (Rules(Consent(tools=consent), trust) for consent, trust in (before, after))
+    told: list[tuple[ToolClaims | None, ToolClaims | None]] = [(each, each) for each in POSSIBLE_CLAIMS]
+    if after[1] is not Trust.TRUSTED:
+        told += [(None, None)] if before[1] is not Trust.TRUSTED else [(each, None) for each in POSSIBLE_CLAIMS]
+    for name, arguments, (was, now), caller in product(NAMES, ARGUMENTS, told, ("", "ci", "laptop")):
+        former = old.evaluate(Kind.TOOL, name, arguments, was, caller).verdict
+        later = new.evaluate(Kind.TOOL, name, arguments, now, caller).verdict
+        assert STRICTNESS[later] >= STRICTNESS[former], (name, arguments, was, now, caller)
+
+
+@given(consents, trusts, consents, trusts, st.integers(0, 3))
+def test_what_permits_no_more_has_no_laxer_verdict_on_any_call(
+    old: KindConsent, old_trust: Trust, new: KindConsent, new_trust: Trust, near: int
 ) -> None:
     if near:  # a small change of the former one
-        new = dataclasses.replace(old, deny=new.deny)
-    if permits_more((old, old_trust), (new, new_trust), ENTRY_DEFAULTS, uris=False):
-        return
-    before, after = Rules(Consent(tools=old), old_trust), Rules(Consent(tools=new), new_trust)
-    for name in NAMES:
-        verdicts = [each.evaluate(Kind.TOOL, name).verdict for each in (before, after)]
-        assert STRICTNESS[verdicts[1]] >= STRICTNESS[verdicts[0]], name
+        changed = ("deny", "ask", "allow")[near - 1]
+        new = dataclasses.replace(old, **{changed: getattr(new, changed)})
+    if not permits_more((old, old_trust), (new, new_trust), ENTRY_DEFAULTS, uris=False):
+        assert_no_laxer((old, old_trust), (new, new_trust))
 
 
 @given(consents, trusts)
@@ -67,6 +109,8 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "no confirmation": (BASE.replace(", ask: [b]", ""), []),
     "allowed without confirmation": (BASE.replace("[a], ask: [b]", "[a, b]"), ["the rules for tools permit more"]),
     "sampling": (BASE.replace("tools:", "sampling: allow, tools:"), ["sampling permits more"]),
+    "another prefix of names": (f"{BASE}, prefix: p", ["prefix has changed"]),
+    "confined": (f"{BASE}, sandbox: strict", []),
     "a URL": (URL, ["it is reached in another way"]),
     "the same": (BASE, []),
     "another order": (BASE.replace("allow: [a], ask: [b]", "ask: [b], allow: [a]"), []),
@@ -76,7 +120,7 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "from allowed to asked": (BASE.replace("[a], ask: [b]", "[], ask: [a, b]"), []),
     "a question about another one": (BASE.replace("ask: [b]", "ask: [b, c]"), ["the rules for tools permit more"]),
     "switched off, at a URL": (f"{URL}, disabled: true", ["it is reached in another way"]),
-    "a title": (f"{BASE}, title: T, timeout: 5s, idle: 10m", []),
+    "a title": (f"{BASE}, title: T, timeout: 5s, timeout_total: 24h, idle: 10m", []),
     "more at once, though fewer in all": (BASE.replace("60/min", "100/h"), ["limits permit more"]),
     "more isolation": (f"{BASE}, isolation: per-call", []),
     "switched off": (f"{BASE}, disabled: true", []),
@@ -103,6 +147,13 @@ def test_a_change_of_a_server_waits_where_it_widens(change: str, tmp_path: Path)
     assert list(applied.servers) == ["same", "s"]
 
 
+def test_another_sandbox_waits_and_so_does_none(tmp_path: Path) -> None:
+    """Even a narrower one does: which of two is narrower may depend on the machine."""
+    old = config(tmp_path, f"{BASE}, sandbox: {{network: loopback}}")
+    for other in ("", ", sandbox: strict", ", sandbox: {network: all}"):
+        assert widenings(old, config(tmp_path, f"{BASE}{other}")) == {"s": ("sandbox has changed",)}
+
+
 def test_a_server_that_cannot_be_used_any_more_stops_at_once(tmp_path: Path) -> None:
     """It starts again only for a person."""
     old = config(tmp_path, "command: [x]")
@@ -117,6 +168,52 @@ def test_a_server_that_cannot_be_used_any_more_stops_at_once(tmp_path: Path) -> 
     at_url = config(tmp_path, "url: https://example.com/mcp")
     assert widenings(at_url, new) == {}
     assert without_widenings(new, at_url).servers["s"] == unusable
+
+
+WAITING = 'command: [x], env: {A: "${env:%s}"}, limits: {calls: 9/min}'
+
+
+def in_background(folder: Path, server: str) -> Config:
+    config(folder, "command: [x]")
+    (folder / "c.yaml").write_text(f"servers: {{s: {{{server}}}}}")
+    return load(folder / "c.yaml", {}, in_background=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (WAITING % "A", WAITING % "B", "env has changed"),
+        ("command: [x], env: {A: a}, limits: {calls: 9/min}", WAITING % "A", "env has changed"),
+        ('command: ["${env:A}"]', 'command: ["${env:B}"]', "command has changed"),
+        ('url: "${env:A}"', 'url: "${env:B}"', "url has changed"),
+        ('url: "https://example.com"', 'url: "${env:B}"', "url has changed"),
+        (
+            "command: [x], env: {A: a}",
+            'command: [x], env: {A: "${env:SECRET:-a}"}',
+            "it uses SECRET of the environment",
+        ),
+    ],
+)
+def test_a_server_takes_no_other_variable_without_a_person(
+    before: str, after: str, sentence: str, tmp_path: Path
+) -> None:
+    """Also while it waits for one: the client that comes next may have it."""
+    old, new = in_background(tmp_path, before), in_background(tmp_path, after)
+    assert widenings(old, new) == {"s": (sentence,)}
+    assert without_widenings(old, new).servers["s"] == old.servers["s"]
+
+
+def test_a_server_that_waits_can_be_narrowed(tmp_path: Path) -> None:
+    """It goes on waiting; and where it is reached in another way, the former way stays as it is."""
+    old, new = in_background(tmp_path, WAITING % "A"), in_background(tmp_path, WAITING.replace("9/min", "1/min") % "A")
+    assert widenings(old, new) == {}
+    assert without_widenings(old, new).servers["s"] == new.servers["s"]
+    at_url = in_background(tmp_path, 'url: "${env:B}", limits: {calls: 1/min}')
+    kept = without_widenings(old, at_url).servers["s"]
+    assert (kept.waits_for, kept.problem, kept.limits) == (("A",), old.servers["s"].problem, new.servers["s"].limits)
+    known = in_background(tmp_path, WAITING.replace("${env:%s}", "a"))
+    assert widenings(old, known) == {"s": ("it can be used again", "env has changed")}
+    assert without_widenings(old, known).servers["s"] == old.servers["s"]
 
 
 def test_what_narrows_holds_beside_what_waits(tmp_path: Path) -> None:
@@ -144,8 +241,21 @@ def test_what_narrows_holds_beside_what_waits(tmp_path: Path) -> None:
     assert set(widenings(applied, new)) == set(widenings(old, new)) == {"s", ""}
 
 
+def test_another_program_or_address_is_told_nothing_until_a_person_applies_it(tmp_path: Path) -> None:
+    old = config(tmp_path, BASE, ask="{notify: [{command: [a]}, {webhook: 'https://h/'}]}")
+    new = config(tmp_path, BASE, ask="{notify: [desktop, {webhook: 'https://h/'}, {command: [b]}], timeout: 5s}")
+    assert widenings(old, new) == {"": ("ask.notify: another program or address is told what waits",)}
+    applied = without_widenings(old, new).ask
+    assert applied.notify == (Notice(), old.ask.notify[1])
+    assert applied.timeout == 5.0
+    for fewer in ("{notify: [{command: [a]}]}", "{notify: []}", "{notify: [desktop]}"):
+        assert widenings(old, config(tmp_path, BASE, ask=fewer)) == {}
+    other = "{notify: [{webhook: 'https://h/', headers: {A: b}}]}"
+    assert widenings(old, config(tmp_path, BASE, ask=other))
+
+
 @given(consents, trusts, consents, trusts)
-def test_what_is_applied_has_no_laxer_verdict_on_any_name(
+def test_what_is_applied_has_no_laxer_verdict_on_any_call(
     old: KindConsent, old_trust: Trust, new: KindConsent, new_trust: Trust
 ) -> None:
     def configured(consent: KindConsent, trust: Trust) -> Config:
@@ -153,10 +263,7 @@ def test_what_is_applied_has_no_laxer_verdict_on_any_name(
         return Config(servers={"s": server})
 
     applied = without_widenings(configured(old, old_trust), configured(new, new_trust)).servers["s"]
-    before, after = Rules(Consent(tools=old), old_trust), Rules(applied.consent, applied.trust)
-    for name in NAMES:
-        verdicts = [each.evaluate(Kind.TOOL, name).verdict for each in (before, after)]
-        assert STRICTNESS[verdicts[1]] >= STRICTNESS[verdicts[0]], name
+    assert_no_laxer((old, old_trust), (applied.consent.tools, applied.trust))
 
 
 ALLOW, ASK, DENY = Verdict

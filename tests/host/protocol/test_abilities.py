@@ -15,9 +15,12 @@ from host.protocol.abilities import (
     TASKS_EXTENSION,
     Abilities,
     abilities_of,
+    are_passed_on,
+    lacks,
     object_members,
 )
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, Revision
+from tests.kit.examples import examples
 
 REVISIONS = [*LEGACY.values(), LATEST]
 ASKED = ("roots", "sampling", "sampling_tools", "form", "url")
@@ -138,7 +141,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(VALUES)
 def test_no_declaration_is_worth_an_error(capabilities: object) -> None:
     found = abilities_of(LATEST_LEGACY, Raw(json.dumps(capabilities).encode()))
@@ -146,10 +149,48 @@ def test_no_declaration_is_worth_an_error(capabilities: object) -> None:
     assert found.sampling or not found.sampling_tools
 
 
+@pytest.mark.parametrize(
+    ("declared", "required", "expected"),
+    [
+        ({}, {}, False),
+        ({}, {"elicitation": {}}, True),
+        ({"elicitation": {}}, {"elicitation": {"form": {}}}, False),
+        ({"elicitation": {"form": {}}}, {"elicitation": {"url": {}}}, True),
+        ({"sampling": {}}, {"sampling": {"tools": {}}}, True),
+        ({"sampling": {}}, {"sampling": {"context": {}}}, True),
+        ({"sampling": {"context": {}}}, {"sampling": {"context": {}}}, False),
+        ({"extensions": {"a/b": {}}}, {"extensions": {"a/b": {"v": 1}}}, False),
+        ({"extensions": {"a/b": None}}, {"extensions": {"a/b": {}}}, True),
+        ({"extensions": {"a/b": {}}}, {"extensions": {"a/b": {}, "a/c": {}}}, True),
+        ({"experimental": {}}, {"experimental": {"x": {}}}, True),
+        ({}, {"later": {}}, True),
+        ({"later": {}}, {"later": {}}, False),
+        ({}, {"roots": None, "extensions": 1}, False),
+    ],
+)
+def test_a_client_lacks_what_it_does_not_declare(declared: object, required: object, expected: bool) -> None:
+    each = (Raw(json.dumps(what).encode()) for what in (declared, required))
+    assert lacks(abilities_of(LATEST, next(each)), next(each)) is expected
+
+
+@pytest.mark.parametrize(
+    ("required", "expected"),
+    [
+        ({"roots": {}, "sampling": {"tools": {}}, "elicitation": {"url": {}}}, True),
+        ({"extensions": {APPS_EXTENSION: {}}}, True),
+        ({"extensions": {TASKS_EXTENSION: {}}}, False),
+        ({"sampling": {"context": {}}}, False),
+        ({"extensions": {"a/b": {}}}, False),
+    ],
+)
+def test_what_a_server_is_told_of_its_client(required: object, expected: bool) -> None:
+    assert are_passed_on(Raw(json.dumps(required).encode())) is expected
+
+
 def test_a_long_declaration_is_read_as_a_short_one() -> None:
     """A short one is decoded once for each revision (rule 26)."""
     short = Raw(b'{"sampling":{"tools":{}}}')
-    long = Raw(b'{"sampling":{"tools":{}},"experimental":{"x":{"y":"%b"}}}' % (b"z" * 5000))
+    long = Raw(b'{"sampling":{"tools":{"y":"%b"}}}' % (b"z" * 5000))
     for revision in REVISIONS:
         found = abilities_of(revision, short)
         assert abilities_of(revision, long) == found

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
+from host.jsonrpc.outline import outline
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
 from host.protocol.downgrade import downgrade_definition, downgrade_result
 from host.protocol.versions import LATEST as STATELESS
 from host.protocol.versions import LEGACY
+from tests.kit.examples import examples
 
 FREE = abilities_of(STATELESS, Raw(b"{}"))
 LATEST, JUNE, MARCH, FIRST = (
@@ -24,7 +26,7 @@ LATEST, JUNE, MARCH, FIRST = (
 
 
 def fitted(result: bytes, abilities: Abilities = FIRST, method: str = "tools/call") -> bytes:
-    return bytes(downgrade_result(method, Raw(result), abilities))
+    return bytes(downgrade_result(method, Raw(result), abilities, outline(Raw(result))))
 
 
 LINK = b'{"type":"resource_link","name":"Log","uri":"gh+file:///l","mimeType":"text/plain"}'
@@ -146,17 +148,18 @@ def test_no_structure_is_no_loss() -> None:
 def test_structure_of_any_type_reaches_those_who_know_it(structure: bytes) -> None:
     """(rule 62)"""
     result = Raw(b'{ "content":[],"structuredContent": %b }' % structure)
-    assert downgrade_result("tools/call", result, FREE) is result
-    assert downgrade_result("tools/call", result, NO_ABILITIES) is result
+    assert downgrade_result("tools/call", result, FREE, result) is result
+    assert downgrade_result("tools/call", result, NO_ABILITIES, result) is result
 
 
 @pytest.mark.parametrize(
     "result",
     [
-        b'{ "content":[],"structuredContent":\t%b }' % STRUCTURE,
-        b'{ "content":[],"structuredContent":{"structuredContent":[ 1]} }',
+        b'{ "content":[ %b ],"structuredContent":\t%b }' % (LINK, STRUCTURE),
+        b'{ "content":[%b],"structuredContent":{"structuredContent":[ 1]} }' % TEXT,
         b'{ "content":[],"_meta":{"structuredContent":[ 1]} }',
-        b'{ "structured\\u0043ontent":{ },"content":[] }',
+        b'{ "structured\\u0043ontent":{ },"content":[1] }',
+        b'{ "structuredContent":{ },"content":{} }',
     ],
 )
 @pytest.mark.parametrize("abilities", [LATEST, JUNE])
@@ -165,10 +168,24 @@ def test_structure_that_is_an_object_keeps_every_byte(result: bytes, abilities: 
     assert fitted(result, abilities) == result
 
 
+@pytest.mark.parametrize("content", [b"", b'"content":[],', b'"content":[ \n],', b'"content":null,'])
+@pytest.mark.parametrize("abilities", [LATEST, JUNE])
+def test_structure_without_any_content_is_also_text(content: bytes, abilities: Abilities) -> None:
+    """Many clients of these revisions show the model content alone. Stateless clients get what the server wrote
+    (rule 61)."""
+    result = b'{%b"structuredContent":%b,"isError":true,"x":1.0}' % (content, STRUCTURE)
+    said = json.loads(fitted(result, abilities))
+    text = {"type": "text", "text": STRUCTURE.decode()}
+    assert said == {"content": [text], "structuredContent": json.loads(STRUCTURE), "isError": True, "x": 1.0}
+    assert STRUCTURE in fitted(result, abilities)
+    assert fitted(result, FREE) == result
+    assert fitted(result, LATEST, "prompts/get") == result
+
+
 @pytest.mark.parametrize("abilities", [LATEST, JUNE, NO_ABILITIES])
 def test_who_takes_everything_gets_every_byte(abilities: Abilities) -> None:
     result = Raw(EVERYTHING)
-    assert downgrade_result("tools/call", result, abilities) is result
+    assert downgrade_result("tools/call", result, abilities, result) is result
 
 
 @pytest.mark.parametrize(
@@ -217,7 +234,7 @@ BLOCKS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(BLOCKS, max_size=4), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_translating_agrees_with_a_whole_parser(
     blocks: list[dict[str, Any]], escaped: bool, whole: bool, audio: bool, links: bool, structure: bool
@@ -236,13 +253,13 @@ def test_translating_agrees_with_a_whole_parser(
             expected["content"][at] = {"type": "resource", "resource": inner}
     if not structure or not whole:
         del expected["structuredContent"]
-        if all(block["type"] != "text" for block in blocks):
-            expected["content"].append({"type": "text", "text": '{"a": 1}' if whole else "[1]"})
+    if (not blocks or "structuredContent" not in expected) and all(block["type"] != "text" for block in blocks):
+        expected["content"].append({"type": "text", "text": '{"a": 1}' if whole else "[1]"})
     assert json.loads(fitted(json.dumps(given, ensure_ascii=escaped).encode(), abilities)) == expected
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.dictionaries(WORDS, st.recursive(WORDS | st.none(), st.lists, max_leaves=4)), st.booleans())
 def test_a_result_of_known_things_keeps_every_byte(extra: dict[str, object], escaped: bool) -> None:
     result = {**extra, "content": [{"type": "text", "text": "x", "_meta": extra}, extra]}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from host.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
 from host.protocol.era import EraHeaders, era_over_http, era_over_stdio
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED, Era
+from tests.kit.examples import examples
 
 OLD, NEW = LATEST_LEGACY.name, LATEST.name
 FIRST = next(iter(LEGACY))
@@ -145,7 +146,7 @@ def test_two_versions_of_sessions_are_for_the_session_to_refuse() -> None:
 VERSIONS = st.sampled_from([*SERVED, UNKNOWN, ""])
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     method=st.sampled_from(["initialize", "ping", CALL, "server/discover", "notifications/initialized", "x", None]),
     versions=st.lists(VERSIONS, max_size=3),

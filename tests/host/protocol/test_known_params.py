@@ -7,7 +7,7 @@ import pytest
 from host.downstream.stateless import SUPPORTED_METHODS
 from host.downstream.tasks import IN_EXTENSION, IN_HANDSHAKE
 from host.jsonrpc.raw import members
-from host.protocol.known_params import KNOWN_PARAMS, other_members
+from host.protocol.known_params import KNOWN_PARAMS, UNSET, other_members
 from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, SUBSCRIBE, TARGETED, UNSUBSCRIBE
 
 # From the schemas of all revisions: members that only one of them has belong to every era.
@@ -28,6 +28,11 @@ def test_every_member_of_every_revision_is_known_in_its_own_spelling_alone(metho
     for name in names:
         assert KNOWN_PARAMS[method].twin_in([name.upper()]) == name.upper()
         assert KNOWN_PARAMS[method].twin_in([f"{name}\0"]) == f"{name}\0"
+
+
+def test_only_known_members_can_be_unset() -> None:
+    for method, unset in UNSET.items():
+        assert all(KNOWN_PARAMS[method].twin_in([name.upper()]) for name in unset)
 
 
 def test_every_method_whose_params_are_read_has_its_names() -> None:

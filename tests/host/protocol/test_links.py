@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from host.jsonrpc.outline import outline
 from host.jsonrpc.raw import encode_object, members
 from host.protocol.links import rename_in_content, rename_in_result, rename_page, without_pages
 from host.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL, Method
+from tests.kit.examples import examples
 
 
 def outward(uri: str) -> str:
@@ -19,7 +21,7 @@ def outward(uri: str) -> str:
 
 
 def renamed(result: bytes, places: tuple[tuple[str, ...], ...] = TOOLS_CALL.links) -> bytes:
-    return bytes(rename_in_result(Raw(result), places, outward))
+    return bytes(rename_in_result(Raw(result), places, outward, outline(Raw(result))))
 
 
 LINK = b'{"type":"resource_link","uri":"x://1","name": "n"}'
@@ -140,7 +142,7 @@ BLOCKS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(BLOCKS, max_size=4), st.booleans())
 def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], escaped: bool) -> None:
     """(rules 59, 65)"""

@@ -14,11 +14,14 @@ from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import encode_object, members
 from host.protocol.meta import (
     end_to_end_fields,
+    increased_progress,
     prepare_for_next_hop,
     progress_token,
+    unknown_members,
     with_progress_token,
     without_hop_fields,
 )
+from tests.kit.examples import examples
 
 
 def token(meta: bytes) -> Id | None:
@@ -69,6 +72,31 @@ def test_meta_that_is_no_object_is_refused(meta: bytes) -> None:
 def test_the_servers_token_takes_the_place_of_the_askers() -> None:
     """(rules 42, 51)"""
     assert sent_on(b'{"_meta":{"progressToken":"theirs","a": 1.0}}', 5) == b'{"_meta":{"a":1.0,"progressToken":5}}'
+
+
+@pytest.mark.parametrize(
+    ("last", "report", "increased"),
+    [
+        (float("-inf"), b'{"progress":-3}', -3),
+        (1, b'{"progress": 1.5 ,"total":9}', 1.5),
+        (1, b'{"progress":1000000000000000000000000000000}', 10**30),
+        (1, b'{"progress":1.0}', None),
+        (1, b'{"progress":-3}', None),
+        (0, b'{"progress":true}', None),
+        (0, b'{"progress":"2"}', None),
+        (0, b'{"progress":null}', None),
+        (0, b"{}", None),
+    ],
+)
+def test_progress_counts_if_it_is_a_number_that_increases(last: float, report: bytes, increased: float | None) -> None:
+    assert increased_progress(members(report), last) == increased
+
+
+def test_meta_that_is_null_is_missing() -> None:
+    """As for the Python SDK's server."""
+    assert token(b"null") is None
+    assert sent_on(b'{"_meta":null,"a":1}') == b'{"a":1}'
+    assert sent_on(b'{"_meta":null}', 7) == b'{"_meta":{"progressToken":7}}'
 
 
 def test_a_token_makes_a_meta_where_there_was_none() -> None:
@@ -152,7 +180,7 @@ def test_a_request_of_our_own_has_a_progress_token_if_progress_is_wanted() -> No
     assert bytes(with_progress_token(None, 4) or b"") == b'{"_meta":{"progressToken":4}}'
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.dictionaries(
         st.sampled_from(["progressToken", "io.modelcontextprotocol/a", "io.modelcontextprotocol", "b", "é", "\ud800"]),
@@ -170,3 +198,22 @@ def test_what_crosses_is_the_same_for_every_spelling(meta: dict[str, object], ow
         params = json.dumps({"_meta": meta}).encode()
     kept = {name: x for name, x in meta.items() if name in ("io.modelcontextprotocol", "b", "é", "\ud800")}
     assert json.loads(sent_on(params, own)) == {"_meta": kept if own is None else {**kept, "progressToken": own}}
+
+
+def test_of_a_result_that_is_made_anew_what_is_not_known_is_passed_on() -> None:
+    meta = {
+        "vendor/a": 1,
+        "progressToken": 2,
+        "Colonnade/missingServers": [],
+        "io.modelcontextprotocol/serverInfo": {},
+        "io.modelcontextprotocol/related-task": {},
+        "ui": {"resourceUri": "ui://x"},
+        "openai/outputTemplate": "ui://x",
+    }
+    result = {"tools": [], "nextcursor": "x", "NEXTCURSOR": 1, "more": [1.50], "_meta": meta}
+    found = members(json.dumps(result).encode())
+    kept = unknown_members(found, ("tools", "nextCursor"))
+    assert bytes(encode_object(kept)) == b'{"more":[1.5],"_meta":{"vendor/a":1}}'
+    asking = {"resultType": "input_required", "inputRequests": {"a": {}}, "InputRequests": {}, "requestState": "s"}
+    for nothing in (asking, {"_meta": {"progressToken": 1}}, {"_meta": 5}, {"_META": {"a": 1}}, {}):
+        assert unknown_members(members(json.dumps(nothing).encode()), ()) == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mcp_types
@@ -65,7 +66,17 @@ def test_the_questions_of_a_server_are_read() -> None:
 )
 def test_a_state_alone_and_no_questions_at_all_are_not_the_same(result: bytes, expected: InputRequests) -> None:
     """(rule 79)"""
-    assert read_input_required(Raw(result)) == expected
+    found = read_input_required(Raw(result))
+    assert replace(found, unknown={}) == expected
+    assert list(found.unknown) == ["later"] * (b"later" in result)
+
+
+def test_a_result_that_asks_is_not_passed_on_as_a_complete_one() -> None:
+    """A client that looks for content first would show what was not made fit for it."""
+    found = read_input_required(
+        Raw(b'{"requestState":"s","content":[],"isError":true,"Contents":[],"messages":[],"structuredContent":{}}')
+    )
+    assert found == InputRequests({}, "s", has_requests=False)
 
 
 @pytest.mark.parametrize(

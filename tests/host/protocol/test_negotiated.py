@@ -12,6 +12,7 @@ from msgspec import Raw
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer, declared_capabilities, negotiated_server
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, Revision
+from tests.kit.examples import examples
 
 FIRST = LEGACY["2024-11-05"]
 ALL = [*LEGACY.values(), *MODERN.values()]
@@ -39,6 +40,12 @@ def test_an_offer_is_read() -> None:
     )
     assert found.has_logging
     assert [kind for kind in Kind if found.has_capability(kind)] == [Kind.TOOL]
+
+
+def test_subscriptions_are_a_capability_of_their_own() -> None:
+    for declared, lacks in (({}, True), ({"resources": {}}, True), ({"resources": {"subscribe": True}}, False)):
+        found = negotiated_server(LATEST, raw(declared), None, None)
+        assert found.lacks("resources/subscribe") is found.lacks("resources/unsubscribe") is lacks
 
 
 @pytest.mark.parametrize("instructions", [None, b"null", b"1", b'"\\ud83d"', b"{}"])
@@ -127,7 +134,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES), st.sampled_from(ALL))
 def test_no_capability_is_worth_an_error(capabilities: dict[str, object], revision: Revision) -> None:
     found = offered(capabilities, revision)

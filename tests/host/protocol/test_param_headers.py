@@ -38,6 +38,7 @@ from host.protocol.param_headers import (
     param_headers_of,
 )
 from host.protocol.versions import LATEST
+from tests.kit.examples import examples
 
 TEXT = st.text(max_size=12)
 TRICKY = st.sampled_from(
@@ -263,7 +264,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SCHEMAS)
 def test_annotations_are_evaluated_as_the_sdk_judges_them(schema: Any) -> None:
     """(rule 36)"""
@@ -488,7 +489,7 @@ ARGUMENTS = st.fixed_dictionaries(
 ) | st.fixed_dictionaries({"deep": st.fixed_dictionaries({"inner": VALUES})})
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(ARGUMENTS, TEXT | TRICKY, st.booleans())
 def test_what_we_send_is_what_we_take(arguments: dict[str, Any], name: str, escaped: bool) -> None:
     """(rule 27, rule 35)"""
@@ -502,7 +503,7 @@ def test_what_we_send_is_what_we_take(arguments: dict[str, Any], name: str, esca
 EXACT = st.one_of(st.none(), st.booleans(), st.integers(-(2**53) + 1, 2**53 - 1), TEXT, st.just("a b"))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.fixed_dictionaries({}, optional={"text": EXACT, "count": EXACT, "flag": EXACT}))
 def test_the_sdk_takes_what_we_send_and_we_take_what_it_sends(arguments: dict[str, Any]) -> None:
     """(rule 27, rule 35)"""
@@ -513,7 +514,7 @@ def test_the_sdk_takes_what_we_send_and_we_take_what_it_sends(arguments: dict[st
     check_params(call(text), MIRRORS, headers(*theirs.items()))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(EXACT, EXACT)
 def test_two_values_are_never_taken_for_one(body: Any, other: Any) -> None:
     """(rule 27)"""

@@ -22,6 +22,7 @@ from host.protocol.probe import (
 )
 from host.protocol.stateless import discover_result
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN
+from tests.kit.examples import examples
 
 OLD, NEW = LATEST_LEGACY.name, LATEST.name
 UNKNOWN = "2099-01-01"
@@ -148,7 +149,7 @@ def test_what_a_server_says_is_cut_before_it_is_shown() -> None:
 VERSIONS = st.sampled_from([NEW, OLD, UNKNOWN, ""])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(-32030, -32010) | st.integers(), st.none() | st.lists(VERSIONS, max_size=3), VERSIONS)
 def test_only_a_stateless_servers_own_errors_keep_a_handshake_away(
     code: int, versions: list[str] | None, asked: str

@@ -39,6 +39,7 @@ from host.protocol.server_requests import (
     without_elicitation_id,
 )
 from host.protocol.versions import LEGACY
+from tests.kit.examples import examples
 
 EVERYTHING = Raw(b'{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}}}')
 LATEST, JUNE, MARCH, FIRST = (
@@ -440,7 +441,7 @@ def plain_by_hand(field: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(FIELDS_BY_NAME, st.booleans())
 def test_translating_a_form_agrees_with_a_whole_parser(properties: dict[str, Any], escaped: bool) -> None:
     """(rule 75)"""
@@ -450,7 +451,7 @@ def test_translating_a_form_agrees_with_a_whole_parser(properties: dict[str, Any
     assert json.loads(asked(ELICIT, form, JUNE))["requestedSchema"]["properties"] == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(FIELDS_BY_NAME, st.integers(0, 3))
 def test_a_client_that_knows_the_form_gets_its_very_bytes(properties: dict[str, Any], indent: int) -> None:
     schema = json.dumps({"type": "object", "properties": properties}, indent=indent).encode()

@@ -35,6 +35,7 @@ from host.protocol.stateless import (
     with_server_info,
 )
 from host.protocol.versions import LATEST, LEGACY, SERVED
+from tests.kit.examples import examples
 
 IO = "io.modelcontextprotocol/"
 VERSION, CAPABILITIES, CLIENT, LEVEL = (
@@ -110,7 +111,7 @@ def test_an_envelope_without_a_version_has_none() -> None:
 def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
     meta = {**META, CLIENT: {"name": "desk", "version": "1.0"}, LEVEL: "warning", "progressToken": 1}
     found = take_stated(params(_meta=meta, name="x"))
-    assert found == StatedEnvelope(LATEST.name, Raw(b"{}"), Raw(b'"warning"'))
+    assert found == StatedEnvelope(LATEST.name, Raw(b"{}"), Raw(b'"warning"'), "desk 1.0")
     opened = found.checked
     assert opened.level == "warning"
     assert opened.abilities == abilities_of(LATEST, Raw(b"{}"))
@@ -177,11 +178,16 @@ def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version:
     assert read(caught.value.data) == {"supported": list(SERVED), "requested": version}
 
 
-@pytest.mark.parametrize("level", ["trace", "INFO", "", 1, None, ["info"]])
+@pytest.mark.parametrize("level", ["trace", "INFO", "", 1, ["info"]])
 def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None:
     found = take_stated(params(_meta={**META, LEVEL: level}))
     with pytest.raises(InvalidParams, match="'level' is not one of"):
         _ = found.checked
+
+
+def test_a_level_that_is_null_is_missing() -> None:
+    """As for the Python SDK's server."""
+    assert take_stated(params(_meta={**META, LEVEL: None})).checked.level is None
 
 
 # What we say
@@ -249,7 +255,7 @@ def test_meta_that_is_no_object_goes_nowhere() -> None:
         with_envelope(params(_meta=1), LATEST, {}, level=None, client_version="1", token=None)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.dictionaries(st.sampled_from(["progressToken", VERSION, CLIENT, LEVEL, "b", "é", "\ud800"]), st.integers()),
     st.booleans(),
@@ -432,7 +438,7 @@ MEMBERS = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     MEMBERS,
     st.none() | st.dictionaries(st.sampled_from(["a", "b/c", "\ud83d"]), st.integers(), min_size=1),

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from config import Protocol
 from host.protocol.versions import (
+    HANDSHAKES,
     LATEST,
     LATEST_LEGACY,
     LEGACY,
@@ -110,3 +112,9 @@ def test_one_revision_alone_has_batches_and_one_has_tasks() -> None:
     every = {**LEGACY, **MODERN}
     assert [name for name, revision in every.items() if revision.has_batches] == ["2025-03-26"]
     assert [name for name, revision in every.items() if revision.has_tasks] == ["2025-11-25"]
+
+
+def test_the_configuration_may_name_each_revision() -> None:
+    words = [word.value for word in Protocol]
+    assert words == ["auto", "legacy", "modern", *SERVED]
+    assert [each.name for each in HANDSHAKES] == [name for name in SERVED if name in LEGACY]

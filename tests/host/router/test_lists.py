@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,24 +12,30 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
+from config.views import ALL, NameStyle, ViewNames, ViewServer, ViewSpec
 from host.errors import (
     InvalidParams,
 )
-from host.exchange import Answered
+from host.exchange import Answered, Caller
 from host.jsonrpc.messages import Request, Success
 from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.versions import LATEST, Era
 from host.router import lists
-from host.source import Source
+from host.source import Endpoint, Source
+from host.upstream import catalog_sync
 from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS, echo
 from tests.kit.gates import kind
-from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_client, open_world, tool
+
+
+@pytest.fixture(autouse=True)
+def _short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "PAGE_SIZE", 40)
 
 
 async def test_lists_of_all_servers_are_one_list_in_the_order_of_the_configuration() -> None:
     """(rule 56)"""
-    async with open_world(ScriptedServer("b", tools=["x", "y"]), ScriptedServer("a", tools=["x"])) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("b", tools=["x", "y"]), ScriptedServer("a", tools=["x"])) as (_, client, _):
         assert await client.names() == ["b__x", "b__y", "a__x"]
 
 
@@ -57,16 +64,14 @@ async def test_a_list_that_is_evaluated_again_keeps_nobody_from_others() -> None
 async def test_definitions_keep_every_member() -> None:
     """Whatever they are (rules 4, 56)."""
     own = tool("x", title="X", annotations={"readOnlyHint": True}, icons=[{"src": "a"}], _meta={"v/k": 1.50}, more=[1])
-    async with open_world(ScriptedServer("a", tools=[own])) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("a", tools=[own])) as (_, client, _):
         assert (await client.request("tools/list"))["tools"] == [{**own, "name": "a__x"}]
 
 
 async def test_a_cursor_goes_on_where_the_page_ended() -> None:
     """(rule 94)"""
     names = [f"t{n}" for n in range(2 * lists.PAGE_SIZE + 3)]
-    async with open_world(ScriptedServer("a", tools=names)) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("a", tools=names)) as (_, client, _):
         found: list[str] = []
         params: dict[str, Any] = {}
         pages = 0
@@ -81,14 +86,23 @@ async def test_a_cursor_goes_on_where_the_page_ended() -> None:
         assert pages == 3
 
 
-@pytest.mark.parametrize("cursor", ["", "nonsense", "AAAA", 5, None, "é", "x" * 100_000])
-async def test_a_bad_cursor_is_refused(cursor: object) -> None:
+@pytest.mark.parametrize("cursor", ["", None])
+async def test_no_cursor_is_the_first_page(cursor: object) -> None:
+    """As for the servers of the SDKs."""
+    names = [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]
+    async with open_client(ScriptedServer("a", tools=names)) as (_, client, _):
+        pages = [await client.request("tools/list", params) for params in ({"cursor": cursor}, {})]
+        assert pages[0]["tools"] == pages[1]["tools"]
+
+
+async def test_a_bad_cursor_is_refused() -> None:
     """(rule 94)"""
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        client = await world.client()
-        with pytest.raises(Refusal) as refused:
-            await client.request("tools/list", {"cursor": cursor})
-        assert refused.value.code == -32602
+    rows: list[object] = ["nonsense", "AAAA", 5, "é", "x" * 100_000]
+    async with open_client(ScriptedServer("a", tools=["x"])) as (_, client, _):
+        for cursor in rows:
+            with pytest.raises(Refusal) as refused:
+                await client.request("tools/list", {"cursor": cursor})
+            assert refused.value.code == -32602
 
 
 async def test_a_cursor_of_one_list_is_none_of_another() -> None:
@@ -102,20 +116,20 @@ async def test_a_cursor_of_one_list_is_none_of_another() -> None:
                 await other.request(method, {"cursor": cursor})
 
 
+@pytest.mark.slow
 async def test_pages_of_two_different_lists_never_make_one(autojump_clock: MockClock) -> None:
     """(rule 105)"""
     names = [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]
     server = ScriptedServer("a", tools=names)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         cursor = (await client.request("tools/list"))["nextCursor"]
-        for n in range(lists.MAX_PAST_VIEWS):
+        for n in range(lists.MAX_PAST_LISTS):
             server.lists["tools"].insert(0, tool(f"new{n}"))
             await server.notifies("notifications/tools/list_changed")
             await trio.sleep(20)
             last = (
                 [entry["name"] for entry in (await client.request("tools/list", {"cursor": cursor}))["tools"]]
-                if n + 1 < lists.MAX_PAST_VIEWS
+                if n + 1 < lists.MAX_PAST_LISTS
                 else []
             )
             assert last in ([], [f"a__t{lists.PAGE_SIZE}"])
@@ -159,8 +173,7 @@ async def test_an_incomplete_list_says_so_and_names_whom_the_caller_may_know(aut
         never_ready("denied", consent=Consent(tools=kind(default="deny"))),
         ScriptedServer("off", disabled=True),
     )
-    async with open_world(*servers) as world:
-        client = await world.client()
+    async with open_client(*servers) as (world, client, _):
         listed = await client.request("tools/list")
         assert [each["name"] for each in listed["tools"]] == ["quick__x"]
         assert listed["_meta"] == {lists.MISSING_SERVERS: ["late"]}
@@ -198,29 +211,30 @@ async def test_a_definition_keeps_its_bytes_but_for_its_name_and_its_page() -> N
     async def answer(params: dict[str, Any]) -> object:
         return Raw(b'{"tools":[%s]}' % (whole % (schema, b"x", promise, page % ((b"ui://p",) * 2))))
 
-    async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as (_, client, _):
         answered = await client.answer(Request(1, "tools/list"))
         assert isinstance(answered, Success)
         expected = whole % (schema, b"a__x", promise, page % ((b"ui://a+p",) * 2))
         assert bytes(answered.result) == b'{"tools":[%s]}' % expected
 
 
-@pytest.mark.parametrize("endpoint", [None, "a"])
-@pytest.mark.parametrize("revision", REVISIONS)
-async def test_tools_promise_only_what_a_client_can_take(revision: str, endpoint: str | None) -> None:
+async def test_tools_promise_only_what_a_client_can_take() -> None:
     """No tasks of a server that runs none, and no structure to those who do not know it (rules 60, 61)."""
+    all_endpoint: list[str | None] = [None, "a"]
     own = tool("x", outputSchema={"type": "object"}, execution={"taskSupport": "required"}, title="X")
     async with open_world(ScriptedServer("a", tools=[own, "y"])) as world:
-        old, new = await world.client(endpoint, revision), await world.client(endpoint)
-        for _ in range(2):  # one client's view is not another's
-            first, second = (await old.request("tools/list"))["tools"]
-            assert ("outputSchema" in first) is (revision not in OLDER)
-            assert "execution" not in first
-            assert (first["title"], second) == ("X", tool("y" if endpoint else "a__y"))
-            assert "outputSchema" in (await new.request("tools/list"))["tools"][0]
+        for revision in REVISIONS:
+            for endpoint in all_endpoint:
+                old, new = await world.client(endpoint, revision), await world.client(endpoint)
+                for _ in range(2):  # one client's view is not another's
+                    first, second = (await old.request("tools/list"))["tools"]
+                    assert ("outputSchema" in first) is (revision not in OLDER)
+                    assert "execution" not in first
+                    assert (first["title"], second) == ("X", tool("y" if endpoint else "a__y"))
+                    assert "outputSchema" in (await new.request("tools/list"))["tools"][0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("endpoint", [None, "a"])
 @pytest.mark.parametrize("revision", [*REVISIONS, LATEST.name])
 async def test_a_definition_that_clients_refuse_takes_no_other_away(revision: str, endpoint: str | None) -> None:
@@ -296,8 +310,7 @@ async def test_a_cursor_of_one_view_is_none_of_another() -> None:
 
 async def test_no_letter_of_a_cursor_can_be_changed() -> None:
     """(rule 94)"""
-    async with open_world(ScriptedServer("a", tools=many())) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("a", tools=many())) as (_, client, _):
         cursor = (await client.request("tools/list"))["nextCursor"]
         for at, letter in enumerate(cursor.rstrip("=")):
             changed = cursor[:at] + ("B" if letter == "A" else "A") + cursor[at + 1 :]
@@ -331,8 +344,7 @@ async def test_pages_of_one_list_are_one_list_while_it_changes(autojump_clock: M
     """What was there when the first page was given, each once; or a clear error (rule 105)."""
     names = [f"t{n:03}" for n in range(2 * lists.PAGE_SIZE + 7)]
     server = ScriptedServer("a", tools=names)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         page = await client.request("tools/list")
         found = [entry["name"] for entry in page["tools"]]
         for removed in ("t000", "t300"):
@@ -495,9 +507,215 @@ async def test_a_cursor_does_not_last_for_ever(autojump_clock: MockClock) -> Non
 async def test_a_tool_whose_headers_nobody_could_send_is_not_shown_to_stateless_clients() -> None:
     """Its handshake server knows nothing of headers, and other clients need none (rule 36)."""
     odd = tool("odd", inputSchema={"type": "object", "properties": {"p": {"type": "number", "x-mcp-header": "P"}}})
-    async with open_world(ScriptedServer("a", tools=["x", odd])) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("a", tools=["x", odd])) as (world, client, _):
         assert await client.names() == ["a__x", "a__odd"]
         listed = await world.mrtr_round("tools/list", {})
         assert isinstance(listed, Answered)
         assert [each["name"] for each in json.loads(bytes(listed.result))["tools"]] == ["a__x"]
+
+
+@pytest.mark.parametrize(
+    ("more", "passes"),
+    [
+        ({}, True),
+        ({"consent": Consent(tools=kind(deny=["y"]))}, False),
+        ({"trust": Trust.UNTRUSTED}, False),
+    ],
+)
+async def test_what_a_list_has_beside_is_passed_on_if_all_of_it_is_shown(more: dict[str, Any], passes: bool) -> None:
+    """It may name what is denied or held."""
+
+    async def list_tools(params: dict[str, Any]) -> object:
+        return {"tools": [tool("x"), tool("y")], "_meta": {"vendor/all": ["x", "y"]}, "total": 2}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": list_tools}, **more)
+    async with open_client(server, endpoint="a") as (world, client, _):
+        world.approves()
+        listed = await client.request("tools/list")
+        beside = ({"vendor/all": ["x", "y"]}, 2) if passes else (None, None)
+        assert (listed.get("_meta"), listed.get("total")) == beside
+
+
+@pytest.mark.parametrize("case", ["pages", "long", "deep"])
+async def test_what_a_list_has_beside_is_not_passed_on_where_it_would_not_fit(case: str) -> None:
+    async def list_tools(params: dict[str, Any]) -> object:
+        if case == "pages":
+            rest = {"tools": [tool("y")]} if "cursor" in params else {"tools": [tool("x")], "nextCursor": "1"}
+            return {**rest, "total": 2}
+        return {"tools": [tool("x")], "total": "x" * 20_000 if case == "long" else json.loads("[" * 150 + "]" * 150)}
+
+    async with open_world(ScriptedServer("a", tools=["x"], answers={"tools/list": list_tools})) as world:
+        listed = await (await world.client("a")).request("tools/list")
+        assert (len(listed["tools"]), listed.keys()) == (2 if case == "pages" else 1, {"tools"})
+
+
+async def test_what_a_list_has_beside_may_not_name_what_is_left_out() -> None:
+    """A definition that no client gets may be of a tool that is denied. Read again, the list is the same."""
+
+    async def list_tools(params: dict[str, Any]) -> object:
+        twice = [tool("y"), tool("y", title="Y")]
+        return {"tools": [tool("x"), *twice[: 2 * len(said)]], "_meta": {"vendor/all": ["x", "y"]}, "total": said}
+
+    said: list[int] = []
+    consent = Consent(tools=kind(deny=["y"]))
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": list_tools}, consent=consent)
+    async with open_client(server, endpoint="a") as (world, client, _):
+        assert (await client.request("tools/list"))["total"] == []
+        for number in (1, 2):
+            said.append(number)
+            await server.notifies("notifications/tools/list_changed")
+            await world.settled()
+            assert (await client.request("tools/list")).keys() == {"tools"}
+
+
+async def test_a_list_that_could_not_be_published_does_not_say_whether_the_former_one_was_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Read again, the former one is the same, and what it has beside may still name what is left out of it."""
+    listed: list[Any] = [tool("x"), tool("y"), tool("y", title="Y")]
+
+    async def list_tools(params: dict[str, Any]) -> object:
+        return {"tools": listed, "total": len(listed)}
+
+    async def no_room(*arguments: object) -> bool:
+        return False
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": list_tools})
+    async with open_client(server, endpoint="a") as (world, client, _):
+        assert (await client.request("tools/list")).keys() == {"tools"}
+        sync = world.upstreams.by_id["a"].main.lists.sync
+        assert sync is not None
+        former, listed = listed, [tool("x"), tool("z")]
+        with monkeypatch.context() as patched:
+            patched.setattr(catalog_sync, "publish_list", no_room)
+            await sync.read(Kind.TOOL)
+        listed = former
+        await sync.read(Kind.TOOL)
+        found = await client.request("tools/list")
+        assert (found.keys(), [each["name"] for each in found["tools"]]) == ({"tools"}, ["x"])
+
+
+async def test_what_a_list_has_beside_is_not_passed_on_once_its_server_is_untrusted() -> None:
+    async def list_tools(params: dict[str, Any]) -> object:
+        return {"tools": [tool("x")], "total": "a\u200bb"}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": list_tools})
+    async with open_client(server, endpoint="a") as (world, client, _):
+        assert (await client.request("tools/list"))["total"] == "a\u200bb"
+        server.spec = replace(server.spec, trust=Trust.UNTRUSTED)
+        world.gate.replace({"a": server.spec}, {})
+        world.approves()
+        assert "total" not in await client.request("tools/list")
+
+
+# Views
+
+
+PART = ViewSpec(servers={"a": ViewServer(tools=("x*",))})
+
+
+def listed_in(view: str = "v", **more: Any) -> Caller:
+    return Caller("t", Endpoint(view=view), **more)
+
+
+async def test_a_list_of_a_view_changes_only_with_what_the_view_has(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x1", "y"])
+    async with open_world(server, ScriptedServer("b", tools=["z"]), views={"v": PART}) as world:
+        await world.settled()
+        rendered = await world.router.lists.shown(listed_in(), Kind.TOOL)
+        assert [json.loads(each)["name"] for each in rendered.definitions] == ["a__x1"]
+        for tools in (["x1", "y2"], ["z", "x1"]):
+            server.lists["tools"] = [tool(name) for name in tools]
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(5)
+            assert await world.router.lists.shown(listed_in(), Kind.TOOL) is rendered
+        server.lists["tools"] = [tool("x2")]
+        await server.notifies("notifications/tools/list_changed")
+        await trio.sleep(5)
+        assert (await world.router.lists.shown(listed_in(), Kind.TOOL)).digest != rendered.digest
+
+
+async def test_equal_lists_are_of_one_digest_whichever_servers_they_are_of(autojump_clock: MockClock) -> None:
+    """A server without entries of the kind, and names that were left out on both sides, change no list."""
+    one, two = ScriptedServer("a", tools=["x", "y"]), ScriptedServer("b", tools=["y"], prompts=["p"])
+    views = {"v": ViewSpec(names=ViewNames(NameStyle.PLAIN))}
+    async with open_world(one, two, views=views) as world:
+        await world.settled()
+        shown = [await world.router.lists.shown(listed_in(), Kind.TOOL)]
+        for tools, others in ((["x"], []), ([], ["x"])):
+            one.lists["tools"], two.lists["tools"] = [tool(name) for name in tools], [tool(name) for name in others]
+            for server in (one, two):
+                await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(5)
+            shown.append(await world.router.lists.shown(listed_in(), Kind.TOOL))
+        assert {(each.definitions, each.digest) for each in shown} == {(shown[0].definitions, shown[0].digest)}
+        assert len({each.version for each in shown}) == 3
+
+
+async def test_views_share_what_is_rendered_of_a_definition() -> None:
+    plain = ViewSpec(names=ViewNames(NameStyle.PLAIN))
+    async with open_world(ScriptedServer("a", tools=["x1", "y"]), views={"v": PART, "plain": plain}) as world:
+        await world.settled()
+        everything, part, plainly = [
+            (await world.router.lists.shown(listed_in(view), Kind.TOOL)).definitions for view in ("", "v", "plain")
+        ]
+        assert part[0] is everything[0]
+        assert [json.loads(each)["name"] for each in plainly] == ["x1", "y"]
+
+
+async def test_a_cursor_of_one_view_is_good_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "PAGE_SIZE", 1)
+    server = ScriptedServer("a", tools=["x1", "x2", "x3"])
+    async with open_world(server, views={"v": PART, "w": PART}) as world:
+        await world.settled()
+
+        async def page(view: str, cursor: str | None) -> Any:
+            params = {} if cursor is None else {"cursor": cursor}
+            answer = await world.mrtr_round("tools/list", params, endpoint=Endpoint(view=view))
+            assert isinstance(answer, Answered)
+            return json.loads(bytes(answer.result))
+
+        cursor = (await page("v", None))["nextCursor"]
+        assert [each["name"] for each in (await page("v", cursor))["tools"]] == ["a__x2"]
+        for view in ("w", ""):
+            with pytest.raises(InvalidParams):
+                await page(view, cursor)
+        world.configures(server, views={"v": ViewSpec(servers={"a": ViewServer(tools=("x1", "x2"))})})
+        with pytest.raises(InvalidParams, match="has changed"):
+            await page("v", cursor)
+        assert await page("w", None) == {"tools": []}
+
+
+async def test_a_list_of_a_view_misses_the_servers_of_the_view_alone(autojump_clock: MockClock) -> None:
+    views = {
+        "v": ViewSpec(servers={"quick": ALL, "late": ViewServer(tools=("x",))}),
+        "w": ViewSpec(servers={"quick": ALL}),
+    }
+    async with open_world(ScriptedServer("quick", tools=["x"]), never_ready("late"), views=views) as world:
+        with_late, without = [await world.client(Endpoint(view=view)) for view in ("v", "w")]
+        began = trio.current_time()
+        assert "_meta" not in await without.request("tools/list")
+        assert trio.current_time() == began
+        assert (await with_late.request("tools/list"))["_meta"] == {lists.MISSING_SERVERS: ["late"]}
+        assert "_meta" not in await with_late.request("prompts/list")
+
+
+async def test_what_a_list_has_beside_is_not_passed_on_where_a_view_has_a_part_of_it() -> None:
+    async def listing(params: dict[str, Any]) -> object:
+        return {"tools": [tool("x1"), tool("y")], "hint": "y is better"}
+
+    server = ScriptedServer("a", answers={"tools/list": listing}, capabilities={"tools": {}})
+    async with open_world(server, views={"v": PART, "whole": ViewSpec(servers={"a": ALL})}) as world:
+        found = [await world.client(Endpoint("a", view)) for view in ("", "v", "whole")]
+        assert ["hint" in await client.request("tools/list") for client in found] == [True, False, True]
+
+
+async def test_the_lists_of_a_view_that_is_gone_are_forgotten() -> None:
+    a = ScriptedServer("a", tools=["x1", "y"])
+    async with open_world(a, views={"v": PART}) as world:
+        await world.settled()
+        shown = await world.router.lists.shown(listed_in("v"), Kind.TOOL)
+        assert world.router.lists.last_shown(listed_in("v"), Kind.TOOL) is shown
+        world.configures(a, views={"w": PART})
+        assert (await world.router.lists.shown(listed_in("w"), Kind.TOOL)).definitions == shown.definitions
+        assert world.router.lists.last_shown(listed_in("v"), Kind.TOOL) is None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from config import Consent, Elicitation, Isolation, Listen, Trust
 from host.audit.read import records
@@ -33,6 +33,8 @@ from tests.kit.gates import kind
 from tests.kit.issuer import Issuer, open_issuer
 from tests.kit.logins import login, put
 from tests.kit.world import Later, Refusal, ScriptedClient, World, later, open_world, tool
+
+pytestmark = pytest.mark.virtual_time
 
 ELICIT = "elicitation/create"
 COMPLETE = "notifications/elicitation/complete"
@@ -145,6 +147,12 @@ async def hosting(
         nursery.cancel_scope.cancel()
 
 
+@pytest.fixture
+async def host() -> AsyncIterator[Hosting]:
+    async with hosting() as opened:
+        yield opened
+
+
 async def test_a_call_goes_on_when_the_person_has_logged_in() -> None:
     async with open_issuer() as issuer, hosting(issuer) as host:
         issuer.tokens = [{"access_token": "t0ken"}]
@@ -168,30 +176,28 @@ async def test_a_call_goes_on_when_the_person_has_logged_in() -> None:
         assert await client.call("notes__x") == OK
 
 
-async def test_a_login_elsewhere_lets_the_call_go_on_and_withdraws_the_question(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = host.begins(client)
-        asked = await client.is_asked(ELICIT)
-        await host.logs_in()
-        assert await call.comes() == OK
-        (withdrawn,) = client.notifications_of("notifications/cancelled")
-        assert withdrawn["requestId"] == asked["id"]
+async def test_a_login_elsewhere_lets_the_call_go_on_and_withdraws_the_question(host: Hosting) -> None:
+    client = await host.client()
+    call = host.begins(client)
+    asked = await client.is_asked(ELICIT)
+    await host.logs_in()
+    assert await call.comes() == OK
+    (withdrawn,) = client.notifications_of("notifications/cancelled")
+    assert withdrawn["requestId"] == asked["id"]
 
 
-async def test_a_call_goes_on_after_a_login_to_the_restarted_server(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = host.begins(client)
-        await client.is_asked(ELICIT)
-        host.world.upstreams.apply({"notes": host.world.upstreams.by_id["notes"].spec}, {"notes"})
-        await client.is_asked(ELICIT, 1)
-        await host.logs_in()
-        assert await call.comes() == OK
+async def test_a_call_goes_on_after_a_login_to_the_restarted_server(host: Hosting) -> None:
+    client = await host.client()
+    call = host.begins(client)
+    await client.is_asked(ELICIT)
+    host.world.upstreams.apply({"notes": host.world.upstreams.by_id["notes"].spec}, {"notes"})
+    await client.is_asked(ELICIT, 1)
+    await host.logs_in()
+    assert await call.comes() == OK
 
 
 @pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, Isolation.PER_CALL])
-async def test_a_dedicated_instance_waits_for_the_login_too(isolation: Isolation, autojump_clock: MockClock) -> None:
+async def test_a_dedicated_instance_waits_for_the_login_too(isolation: Isolation) -> None:
     async with hosting(isolation=isolation, stored=login(NOWHERE)) as host:
         assert await (await host.client()).call("notes__x") == OK
         await host.is_logged_out()
@@ -205,82 +211,77 @@ async def test_a_dedicated_instance_waits_for_the_login_too(isolation: Isolation
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_declined_login_ends_the_call_with_a_clear_error(action: str, autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = host.begins(client)
-        asked = await client.is_asked(ELICIT)
-        client.replies(asked["id"], {"action": action})
-        assert text(await call.comes()) == DECLINED
-        await wait_all_tasks_blocked()
-        assert host.logins._open == {}
-        assert host.desk.failures() == ["the person at the client declined it"]
-        # A model that calls again bothers the person no more for a while.
-        for _ in range(20):
-            assert text(await client.call("notes__x")) == TODAY
-        assert len(client.server_requests) == 1
-        await trio.sleep(OFFER_PAUSE)
-        host.begins(client)
-        await client.is_asked(ELICIT, 1)
-
-
-async def test_a_login_that_takes_too_long_ends_the_call_but_not_the_login(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = host.begins(client)
-        asked = await client.is_asked(ELICIT)
-        await trio.sleep(120)  # time that the person takes to answer is no time of the call
-        assert not call.done
-        client.replies(asked["id"], {"action": "accept"})
-        began = trio.current_time()
-        with trio.fail_after(100):
-            await call.ended.wait()
-        assert trio.current_time() - began == 30.0
-        assert text(call.result) == TODAY
-        page = host.page()
-        second = host.begins(client)
-        assert (await client.is_asked(ELICIT, 1))["url"] == page
-        await host.logs_in()
-        assert await second.comes() == OK
-
-
-async def test_a_link_that_nobody_answers_ends_with_its_login(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = host.begins(client)
-        await client.is_asked(ELICIT)
-        await trio.sleep(TIME_LIMIT + 1)
-        assert text(await call.comes()) == TODAY
-        assert [type(event) for event in host.desk.events] == [LoginFailed]
-
-
-async def test_many_calls_are_one_login(autojump_clock: MockClock) -> None:
-    """One call of a client asks the person; each client asks its own."""
-    async with hosting() as host:
-        clients = [await host.client() for _ in range(3)]
-        calls = [host.begins(client) for client in clients for _ in range(20)]
-        await wait_all_tasks_blocked()
-        links = [(await client.is_asked(ELICIT))["url"] for client in clients]
-        assert links == [host.page()] * 3
-        assert [len(client.server_requests) for client in clients] == [1, 1, 1]
-        client = clients[0]
-        client.replies((await client.is_asked(ELICIT))["id"], {"action": "decline"})
-        assert [text(await call.comes()) for call in calls[:20]] == [DECLINED] * 20
-        assert not calls[20].done, "the login is open to the others"
+async def test_a_declined_login_ends_the_call_with_a_clear_error(host: Hosting, action: str) -> None:
+    client = await host.client()
+    call = host.begins(client)
+    asked = await client.is_asked(ELICIT)
+    client.replies(asked["id"], {"action": action})
+    assert text(await call.comes()) == DECLINED
+    await wait_all_tasks_blocked()
+    assert host.logins._open == {}
+    assert host.desk.failures() == ["the person at the client declined it"]
+    # A model that calls again bothers the person no more for a while.
+    for _ in range(20):
         assert text(await client.call("notes__x")) == TODAY
-        assert len(client.server_requests) == 1, "nobody is asked again at once"
-        await host.logs_in()
-        assert [await call.comes() for call in calls[20:]] == [OK] * 40
+    assert len(client.server_requests) == 1
+    await trio.sleep(OFFER_PAUSE)
+    host.begins(client)
+    await client.is_asked(ELICIT, 1)
 
 
-async def test_so_many_calls_of_one_owner_wait(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        for _ in range(MAX_WAITING_REQUESTS):
-            host.begins(client)
-        await client.is_asked(ELICIT)
-        with pytest.raises(Exception, match="429 100 requests wait for servers that are not ready"):
-            await client.call("notes__x")
+async def test_a_login_that_takes_too_long_ends_the_call_but_not_the_login(host: Hosting) -> None:
+    client = await host.client()
+    call = host.begins(client)
+    asked = await client.is_asked(ELICIT)
+    await trio.sleep(120)  # time that the person takes to answer is no time of the call
+    assert not call.done
+    client.replies(asked["id"], {"action": "accept"})
+    began = trio.current_time()
+    with trio.fail_after(100):
+        await call.ended.wait()
+    assert trio.current_time() - began == 30.0
+    assert text(call.result) == TODAY
+    page = host.page()
+    second = host.begins(client)
+    assert (await client.is_asked(ELICIT, 1))["url"] == page
+    await host.logs_in()
+    assert await second.comes() == OK
+
+
+async def test_a_link_that_nobody_answers_ends_with_its_login(host: Hosting) -> None:
+    client = await host.client()
+    call = host.begins(client)
+    await client.is_asked(ELICIT)
+    await trio.sleep(TIME_LIMIT + 1)
+    assert text(await call.comes()) == TODAY
+    assert [type(event) for event in host.desk.events] == [LoginFailed]
+
+
+async def test_many_calls_are_one_login(host: Hosting) -> None:
+    """One call of a client asks the person; each client asks its own."""
+    clients = [await host.client() for _ in range(3)]
+    calls = [host.begins(client) for client in clients for _ in range(20)]
+    await wait_all_tasks_blocked()
+    links = [(await client.is_asked(ELICIT))["url"] for client in clients]
+    assert links == [host.page()] * 3
+    assert [len(client.server_requests) for client in clients] == [1, 1, 1]
+    client = clients[0]
+    client.replies((await client.is_asked(ELICIT))["id"], {"action": "decline"})
+    assert [text(await call.comes()) for call in calls[:20]] == [DECLINED] * 20
+    assert not calls[20].done, "the login is open to the others"
+    assert text(await client.call("notes__x")) == TODAY
+    assert len(client.server_requests) == 1, "nobody is asked again at once"
+    await host.logs_in()
+    assert [await call.comes() for call in calls[20:]] == [OK] * 40
+
+
+async def test_so_many_calls_of_one_owner_wait(host: Hosting) -> None:
+    client = await host.client()
+    for _ in range(MAX_WAITING_REQUESTS):
+        host.begins(client)
+    await client.is_asked(ELICIT)
+    with pytest.raises(Exception, match="429 100 requests wait for servers that are not ready"):
+        await client.call("notes__x")
 
 
 ALLOWED = Elicitation(url=kind(allow=["http://127.0.0.1/**"], default="deny"))
@@ -289,9 +290,7 @@ ALLOWED = Elicitation(url=kind(allow=["http://127.0.0.1/**"], default="deny"))
 @pytest.mark.parametrize(
     ("trust", "elicitation"), [(Trust.TRUSTED, None), (Trust.STANDARD, ALLOWED), (Trust.UNTRUSTED, ALLOWED)]
 )
-async def test_consent_that_allows_the_page_offers_the_login(
-    trust: Trust, elicitation: Elicitation | None, autojump_clock: MockClock
-) -> None:
+async def test_consent_that_allows_the_page_offers_the_login(trust: Trust, elicitation: Elicitation | None) -> None:
     consent = Consent() if elicitation is None else Consent(elicitation=elicitation)
     async with hosting(trust=trust, consent=consent) as host:
         client = await host.client()
@@ -312,7 +311,7 @@ async def test_consent_that_allows_the_page_offers_the_login(
     ],
 )
 async def test_otherwise_the_error_says_what_to_do(
-    trust: Trust, elicitation: Elicitation | None, client: dict[str, Any], autojump_clock: MockClock
+    trust: Trust, elicitation: Elicitation | None, client: dict[str, Any]
 ) -> None:
     consent = Consent() if elicitation is None else Consent(elicitation=elicitation)
     async with hosting(trust=trust, consent=consent) as host:
@@ -322,26 +321,25 @@ async def test_otherwise_the_error_says_what_to_do(
         assert (caller.server_requests, host.logins._open) == ([], {})
 
 
-async def test_a_host_for_other_machines_offers_no_login(autojump_clock: MockClock) -> None:
+async def test_a_host_for_other_machines_offers_no_login() -> None:
     async with hosting(may_offer=False) as host:
         client = await host.client()
         assert text(await client.call("notes__x")) == TODAY
 
 
-async def test_a_client_that_cannot_be_asked_gets_the_error(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        for action in ("error", "nonsense"):
-            call = host.begins(client)
-            asked = await client.is_asked(ELICIT, len(client.server_requests))
-            if action == "error":
-                client.declines(asked["id"], -32603, "no browser")
-            else:
-                client.replies(asked["id"], {"content": {}})
-            assert text(await call.comes()) == TODAY
+async def test_a_client_that_cannot_be_asked_gets_the_error(host: Hosting) -> None:
+    client = await host.client()
+    for action in ("error", "nonsense"):
+        call = host.begins(client)
+        asked = await client.is_asked(ELICIT, len(client.server_requests))
+        if action == "error":
+            client.declines(asked["id"], -32603, "no browser")
+        else:
+            client.replies(asked["id"], {"content": {}})
+        assert text(await call.comes()) == TODAY
 
 
-async def test_what_is_denied_offers_nothing(autojump_clock: MockClock) -> None:
+async def test_what_is_denied_offers_nothing() -> None:
     """Neither what the rules deny, nor what a person has to confirm while none is there."""
     consent = Consent(
         tools=kind(allow=["x"], ask=["y"], deny=["z"]), elicitation=Elicitation(url=kind(allow=["http://**"]))
@@ -360,7 +358,7 @@ async def test_what_is_denied_offers_nothing(autojump_clock: MockClock) -> None:
         assert await call.comes() == OK
 
 
-async def test_a_confirmation_is_good_for_the_call_after_the_login(autojump_clock: MockClock) -> None:
+async def test_a_confirmation_is_good_for_the_call_after_the_login() -> None:
     """The person is asked once for one call."""
     consent = Consent(tools=kind(ask=["x"]), elicitation=Elicitation(url=kind(allow=["http://**"])))
     async with hosting(consent=consent, stored=login(NOWHERE)) as host:
@@ -374,52 +372,47 @@ async def test_a_confirmation_is_good_for_the_call_after_the_login(autojump_cloc
             assert len(confirmed) == 1
 
 
-async def test_a_call_that_its_client_cancels_waits_no_longer(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = later(host._nursery, client.request, "tools/call", {"name": "notes__x", "arguments": {}}, 77)
-        await client.is_asked(ELICIT)
-        client.notifies("notifications/cancelled", {"requestId": 77})
-        await call.ended.wait()
-        assert call.result is None
-        assert host.logins._open["notes"].offered_to == {}, "the login stays for the next call"
+async def test_a_call_that_its_client_cancels_waits_no_longer(host: Hosting) -> None:
+    client = await host.client()
+    call = later(host._nursery, client.request, "tools/call", {"name": "notes__x", "arguments": {}}, 77)
+    await client.is_asked(ELICIT)
+    client.notifies("notifications/cancelled", {"requestId": 77})
+    await call.ended.wait()
+    assert call.result is None
+    assert host.logins._open["notes"].offered_to == {}, "the login stays for the next call"
 
 
-async def test_an_offer_is_recorded(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client(identity="laptop")
-        host.begins(client)
-        await client.is_asked(ELICIT)
-        audit = host.world.gate.decision_log._audit
-        assert audit.path is not None
-        (record,) = records([audit.path], kind="login_offer")
-        assert (record["server"], record["principal"], record["client"]) == ("notes", "laptop", "test")
-        assert "127.0.0.1" not in str(record)
+async def test_an_offer_is_recorded(host: Hosting) -> None:
+    client = await host.client(identity="laptop")
+    host.begins(client)
+    await client.is_asked(ELICIT)
+    audit = host.world.gate.decision_log._audit
+    assert audit.path is not None
+    (record,) = records([audit.path], kind="login_offer")
+    assert (record["server"], record["principal"], record["client"]) == ("notes", "laptop", "test")
+    assert "127.0.0.1" not in str(record)
 
 
-async def test_a_login_that_is_over_again_is_not_waited_for_without_end(autojump_clock: MockClock) -> None:
-    async with hosting() as host:
-        client = await host.client()
-        call = host.begins(client)
-        for number in range(3):
-            await client.is_asked(ELICIT, number)
-            put(host.desk.process.store, login(NOWHERE, id=f"login-{number}", access_token=None, refresh_token=None))
-            await host.desk.process.credentials.reload()
-            await host.logins.offer(NOWHERE.spec, "client")
-            host.logins._open["notes"].end("the test has seen enough")
-            await trio.sleep(OFFER_PAUSE)
-            if call.done:
-                break
-        assert text(await call.comes()) == TODAY
+async def test_a_login_that_is_over_again_is_not_waited_for_without_end(host: Hosting) -> None:
+    client = await host.client()
+    call = host.begins(client)
+    for number in range(3):
+        await client.is_asked(ELICIT, number)
+        put(host.desk.process.store, login(NOWHERE, id=f"login-{number}", access_token=None, refresh_token=None))
+        await host.desk.process.credentials.reload()
+        await host.logins.offer(NOWHERE.spec, "client")
+        host.logins._open["notes"].end("the test has seen enough")
+        await trio.sleep(OFFER_PAUSE)
+        if call.done:
+            break
+    assert text(await call.comes()) == TODAY
 
 
 # The call that finds its login to be over
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
-async def test_the_call_that_loses_its_login_is_offered_one_and_is_executed_once(
-    isolation: Isolation, autojump_clock: MockClock
-) -> None:
+async def test_the_call_that_loses_its_login_is_offered_one_and_is_executed_once(isolation: Isolation) -> None:
     async with hosting(isolation=isolation, stored=login(NOWHERE)) as host:
         executed: list[dict[str, Any]] = []
 
@@ -438,7 +431,7 @@ async def test_the_call_that_loses_its_login_is_offered_one_and_is_executed_once
         assert (len(executed), host.server.refused, len(client.server_requests)) == (1, 1, 1)
 
 
-async def test_the_call_that_loses_its_login_says_what_to_do(autojump_clock: MockClock) -> None:
+async def test_the_call_that_loses_its_login_says_what_to_do() -> None:
     async with hosting(stored=login(NOWHERE)) as host:
         client = await host.client(capabilities={})
         host.server.losses = 1
@@ -446,7 +439,7 @@ async def test_the_call_that_loses_its_login_says_what_to_do(autojump_clock: Moc
         assert host.world.upstreams.by_id["notes"].main.life.needs_login
 
 
-async def test_the_call_that_loses_its_login_goes_on_with_another_one(autojump_clock: MockClock) -> None:
+async def test_the_call_that_loses_its_login_goes_on_with_another_one() -> None:
     """Somebody has logged in at the same moment. It does so a few times only, if each login is over at once."""
     async with hosting(stored=login(NOWHERE)) as host:
         client, server = await host.client(), host.server
@@ -458,7 +451,7 @@ async def test_the_call_that_loses_its_login_goes_on_with_another_one(autojump_c
         assert (server.refused, client.server_requests) == (1 + MAX_ATTEMPTS, [])
 
 
-async def test_a_confirmation_is_good_for_the_call_that_loses_its_login(autojump_clock: MockClock) -> None:
+async def test_a_confirmation_is_good_for_the_call_that_loses_its_login() -> None:
     consent = Consent(tools=kind(ask=["x"]), elicitation=Elicitation(url=kind(allow=["http://**"])))
     async with hosting(consent=consent, stored=login(NOWHERE)) as host:
         client = await host.client()
@@ -473,7 +466,7 @@ async def test_a_confirmation_is_good_for_the_call_that_loses_its_login(autojump
             assert len(confirmed) == 2, "it is good for one call"
 
 
-async def test_a_call_that_has_begun_is_not_sent_anew(autojump_clock: MockClock) -> None:
+async def test_a_call_that_has_begun_is_not_sent_anew() -> None:
     """Its second round finds the login to be over; what the first one did is not known."""
     async with hosting(revision=LATEST.name, stored=login(NOWHERE)) as host:
         executed: list[dict[str, Any]] = []
@@ -512,9 +505,7 @@ async def log_in_elsewhere(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-async def test_a_stateless_client_gets_the_link_as_input_that_is_required(
-    is_known: bool, autojump_clock: MockClock
-) -> None:
+async def test_a_stateless_client_gets_the_link_as_input_that_is_required(is_known: bool) -> None:
     async with stateless(stored=login(NOWHERE) if is_known else None) as (desk, connection):
         if is_known:  # its lists are
             assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
@@ -538,9 +529,7 @@ async def test_a_stateless_client_gets_the_link_as_input_that_is_required(
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY.name, LATEST.name])
-async def test_a_stateless_client_whose_call_loses_the_login_gets_the_link(
-    revision: str, autojump_clock: MockClock
-) -> None:
+async def test_a_stateless_client_whose_call_loses_the_login_gets_the_link(revision: str) -> None:
     async with stateless(stored=login(NOWHERE), losses=1, revision=revision) as (desk, connection):
         result = await connection.result("tools/call", CALL, capabilities=URL)
         assert result["resultType"] == "input_required"
@@ -554,7 +543,7 @@ async def test_a_stateless_client_whose_call_loses_the_login_gets_the_link(
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_stateless_client_that_declines_gets_the_error(action: str, autojump_clock: MockClock) -> None:
+async def test_a_stateless_client_that_declines_gets_the_error(action: str) -> None:
     async with stateless() as (desk, connection):
         result = await connection.result("tools/call", CALL, capabilities=URL)
         answers = {key: {"action": action} for key in result["inputRequests"]}
@@ -564,9 +553,7 @@ async def test_a_stateless_client_that_declines_gets_the_error(action: str, auto
         assert desk.failures() == ["the person at the client declined it"]
 
 
-async def test_a_stateless_client_that_declined_is_not_asked_again_while_others_wait(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_stateless_client_that_declined_is_not_asked_again_while_others_wait() -> None:
     async with stateless(listen=TOKENS) as (desk, connection):
         one, other = connection.another(), connection.another()
         one.headers.update(DESK)
@@ -581,7 +568,7 @@ async def test_a_stateless_client_that_declined_is_not_asked_again_while_others_
         assert desk.failures() == [], "the other one may still log in"
 
 
-async def test_a_stateless_client_without_pages_gets_the_error(autojump_clock: MockClock) -> None:
+async def test_a_stateless_client_without_pages_gets_the_error() -> None:
     async with stateless() as (desk, connection):
         kinds: list[dict[str, Any]] = [{}, {"elicitation": {"form": {}}}]
         for capabilities in kinds:

@@ -16,22 +16,24 @@ import trio.lowlevel
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Check, Condition, Consent, Eras, Isolation, KindConsent, Limits, Rule, Trust
+from config import CallerSpec, Channel, Check, Condition, Consent, Eras, Isolation, KindConsent, Limits, Rule, Trust
+from config.views import ALL, NameStyle, ViewNames, ViewServer, ViewSpec
 from host.attempts import Reason
 from host.downstream.sessions import Session
 from host.errors import (
     Forbidden,
+    ResourceNotFound,
     UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Answered, Caller
+from host.exchange import Answered, Caller, Exchange, NoClient
 from host.journal import AttemptRefused, EntryOmitted, RequestCompleted, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
-from host.jsonrpc.raw import encode, value
+from host.jsonrpc.raw import encode, encode_object, value
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
-from host.protocol.versions import LATEST, LATEST_LEGACY
-from host.slices import run_inline
+from host.protocol.versions import LATEST, LATEST_LEGACY, Era
+from host.source import SHARED, Endpoint, EntryRef
 from host.upstream.catalog_sync import INITIAL_RETRY_DELAY
 from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.upstreams import REREAD_WAIT
@@ -49,17 +51,27 @@ from tests.host.router.shared import (
     refusing,
     told,
 )
+from tests.kit.awaited import awaited
 from tests.kit.gates import kind
 from tests.kit.memory import MemoryLink
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
+from tests.kit.world import (
+    Refusal,
+    ScriptedClient,
+    ScriptedServer,
+    World,
+    later,
+    open_client,
+    open_world,
+    says_revision,
+    tool,
+)
 
 
 async def test_a_call_reaches_its_server_under_the_servers_own_name() -> None:
     """And nothing is added to what it answers (rules 55, 58, 101)."""
     a = ScriptedServer("a", tools=["x"], answers={"tools/call": echo})
     b = ScriptedServer("b", tools=["x"])
-    async with open_world(a, b) as world:
-        client = await world.client()
+    async with open_client(a, b) as (_, client, _):
         result = await client.call("a__x", {"n": 1})
         assert result == {"content": [{"type": "text", "text": '{"n": 1}'}], "_meta": {"saw": "x"}}
         b.hears_nothing_more()
@@ -85,8 +97,7 @@ async def test_uris_in_results_are_ones_the_client_can_bring_back() -> None:
     server = ScriptedServer(
         "a", tools=["x"], templates=["memo:{n}"], answers={"tools/call": answer, "resources/read": read}
     )
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         result = await client.call("a__x")
         assert [block.get("uri") for block in result["content"]] == ["a+memo:1", None, 5]
         assert result["content"][1]["resource"] == {"uri": "a+memo:2", "text": "memo:3"}
@@ -94,6 +105,50 @@ async def test_uris_in_results_are_ones_the_client_can_bring_back() -> None:
         assert result["_meta"] == {"ui": {"resourceUri": "ui://a+page"}}
         read_back = await client.request("resources/read", {"uri": "a+memo:2"})
         assert [content["uri"] for content in read_back["contents"]] == ["a+memo:2", "https://a/b"]
+
+
+@pytest.mark.parametrize("era", list(Era))
+async def test_the_prefix_of_the_file_stands_before_names_and_uris(era: Era) -> None:
+    """In lists, requests and results, and the id does not; at the server's own endpoint neither does."""
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": [{"type": "resource_link", "uri": "memo:1", "name": params["name"]}]}
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"contents": [{"uri": params["uri"], "text": "t"}]}
+
+    offered: dict[str, Any] = {"tools": ["x", "y z"], "prompts": ["x"], "resources": ["memo:1"]}
+    answers = {"tools/call": answer, "resources/read": read}
+    server = ScriptedServer("a", **offered, templates=["memo:{n}"], answers=answers)
+    server.spec = replace(server.spec, prefix="p")
+    async with open_world(server) as world:
+
+        async def ask(method: str, endpoint: str | None = None, **params: object) -> Any:
+            caller, raw = (
+                Caller("c", Endpoint(endpoint), era=era),
+                {name: encode(each) for name, each in params.items()},
+            )
+            exchange = Exchange(Request(1, method, encode_object(raw)), raw, caller, NoClient())
+            answered = await world.router.answer(exchange)
+            assert isinstance(answered, Answered)
+            return json.loads(bytes(answered.result))
+
+        plain, cleaned = (each["name"] for each in (await ask("tools/list"))["tools"])
+        assert (plain, cleaned[:7], len(cleaned)) == ("p__x", "p__y_z_", 15)
+        assert [each["name"] for each in (await ask("prompts/list"))["prompts"]] == ["p__x"]
+        assert [each["uri"] for each in (await ask("resources/list"))["resources"]] == ["p+memo:1"]
+        [template] = (await ask("resources/templates/list"))["resourceTemplates"]
+        assert template["uriTemplate"] == "p+memo:{n}"
+        for name, own in ((plain, "x"), (cleaned, "y z")):
+            result = await ask("tools/call", name=name, arguments={})
+            assert result["content"] == [{"type": "resource_link", "uri": "p+memo:1", "name": own}]
+        assert (await ask("resources/read", uri="p+memo:2"))["contents"][0]["uri"] == "p+memo:2"
+        with pytest.raises(UnknownEntry, match="Unknown tool: a__x"):
+            await ask("tools/call", name="a__x", arguments={})
+        with pytest.raises(ResourceNotFound):
+            await ask("resources/read", uri="a+memo:2")
+        alone = await ask("tools/call", "a", name="x", arguments={})
+        assert alone["content"][0]["uri"] == "memo:1"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +178,7 @@ async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_
         answers={method: not_found},
         consent=Consent(tools=deny, resources=deny, prompts=deny),
     )
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         with pytest.raises(Refusal) as denied:
             await client.request(method, params)
         assert denied.value.code == code
@@ -147,6 +201,7 @@ def refused(world: World) -> list[tuple[Reason, str, str, str]]:
     return [(each.reason, each.kind, each.name, each.server) for each in found]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -174,8 +229,7 @@ async def test_an_attempt_on_something_denied_is_recorded_and_one_on_nothing_wit
         consent=Consent(tools=deny, resources=deny, prompts=deny),
         capabilities={"tools": {}, "prompts": {}, "completions": {}, "resources": {"subscribe": True}},
     )
-    async with open_world(server) as world:
-        client = await world.client(identity="laptop")
+    async with open_client(server, identity="laptop") as (world, client, _):
         what = "resource" if "secret:x" in str(params) else "prompt" if "prompt" in f"{method}{params}" else "tool"
         name = "a+secret:x" if what == "resource" else "a__secret"
         with pytest.raises(Refusal):
@@ -195,8 +249,7 @@ async def test_an_attempt_on_something_held_is_recorded() -> None:
     """Whether its caller may know of it, as of a definition that was approved before, or not."""
     new = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED)
     changed = ScriptedServer("b", tools=["x"])
-    async with open_world(new, changed) as world:
-        client = await world.client()
+    async with open_client(new, changed) as (world, client, _):
         await client.request("tools/list")
         changed.lists["tools"] = [tool("x", description="another")]
         await changed.notifies("notifications/tools/list_changed")
@@ -210,12 +263,11 @@ async def test_an_attempt_on_something_held_is_recorded() -> None:
 async def test_a_call_whose_rules_change_while_a_person_is_asked_is_no_attempt_on_nothing() -> None:
     """The person's question is recorded as void. An attempt is what is denied or held by now."""
     asking = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["*"])))
-    async with open_world(asking) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(asking) as (world, client, nursery):
         with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             call = later(nursery, client.call, "a__x")
             await wait_all_tasks_blocked()
-            world.gate.replace({"a": replace(asking.spec, consent=Consent(tools=kind(ask=["x"])))})
+            world.gate.replace({"a": replace(asking.spec, consent=Consent(tools=kind(ask=["x"])))}, {})
             await call.ended.wait()
         assert "has changed meanwhile" in call.result["content"][0]["text"]
         assert refused(world) == []
@@ -225,8 +277,7 @@ async def test_an_attempt_on_a_denied_uri_without_a_servers_name_is_recorded_as_
     """Not only under the name of its server."""
     a = ScriptedServer("a", resources=["memo:1"])
     b = ScriptedServer("b", resources=["web:1"], consent=Consent(resources=kind(deny=["web:*"])))
-    async with open_world(a, b) as world:
-        client = await world.client()
+    async with open_client(a, b) as (world, client, _):
         for uri in ("web:1", "web:2", "c+web:1"):
             with pytest.raises(Refusal):
                 await client.request("resources/read", {"uri": uri})
@@ -237,9 +288,8 @@ async def test_an_attempt_on_a_denied_uri_without_a_servers_name_is_recorded_as_
         ]
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "attempt"),
-    [
+async def test_a_request_that_readers_take_for_different_ones_is_recorded() -> None:
+    rows: list[tuple[str, dict[str, Any], tuple[str, str, str]]] = [
         ("tools/call", {"name": "a__x", "Name": "a__y"}, ("tool", "a__x", "a")),
         ("prompts/get", {"Name": "a__y"}, ("request", "prompts/get", "")),
         ("resources/subscribe", {"uri": "a+x:1", "URI": "a+x:2"}, ("request", "resources/subscribe", "")),
@@ -248,23 +298,18 @@ async def test_an_attempt_on_a_denied_uri_without_a_servers_name_is_recorded_as_
             {"ref": {"type": "ref/prompt", "name": "a__x", "NAME": "a__y"}, "argument": {}},
             ("request", "completion/complete", ""),
         ),
-    ],
-)
-async def test_a_request_that_readers_take_for_different_ones_is_recorded(
-    method: str, params: dict[str, Any], attempt: tuple[str, str, str]
-) -> None:
-    async with open_world(ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])) as world:
-        client = await world.client()
-        with pytest.raises(Refusal):
-            await client.request(method, params)
-        assert refused(world) == [(Reason.AMBIGUOUS, *attempt)]
+    ]
+    async with open_client(ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])) as (world, client, _):
+        for method, params, attempt in rows:
+            with pytest.raises(Refusal):
+                await client.request(method, params)
+            assert refused(world) == [(Reason.AMBIGUOUS, *attempt)]
 
 
 async def test_a_call_that_its_arguments_deny_has_one_record() -> None:
     rule = Rule("x", when=(Condition("n", (Check("eq", 1),)),))
     server = ScriptedServer("a", tools=["x"], consent=Consent(tools=KindConsent(deny=(rule,))))
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert (await client.call("a__x", {"n": 1}))["isError"]
         assert refused(world) == []
 
@@ -282,8 +327,7 @@ async def test_a_servers_not_found_reads_like_ours(code: int, message: str, data
     server = ScriptedServer(
         "a", resources=["memo:x", "memo:denied"], consent=Consent(resources=kind(deny=("memo:denied",)))
     )
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         with pytest.raises(Refusal) as denied:
             await client.request("resources/read", {"uri": "a+memo:denied"})
 
@@ -314,8 +358,7 @@ async def test_while_a_server_is_away_nobody_can_tell_denied_from_absent(
         consent=Consent(tools=deny, resources=deny),
         answers={} if listed_before else {"initialize": broken},
     )
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         server.answers["initialize"] = broken
         if listed_before:
             server.dies()
@@ -334,8 +377,7 @@ async def test_while_a_server_is_away_nobody_can_tell_denied_from_absent(
 async def test_a_servers_error_passes_as_it_came() -> None:
     """(rule 4)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
 
         async def refuse() -> None:
             server.refuses((await server.hears("tools/call"))["id"], -32099, "not today", {"n": [1]})
@@ -349,8 +391,7 @@ async def test_a_servers_error_passes_as_it_came() -> None:
 async def test_a_uri_in_an_error_is_one_the_client_can_bring_back() -> None:
     """(rule 65)"""
     server = ScriptedServer("a", tools=["x"], resources=["memo:1"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
 
         async def refuse(method: str, uri: str) -> None:
             server.refuses((await server.hears(method))["id"], -32000, "busy", {"uri": uri, "n": 1})
@@ -369,6 +410,7 @@ async def test_a_call_to_a_server_that_is_away_fails_at_once_and_says_why(autoju
     """For a model that can be read as the outcome of its call; the list stays (rules 57, 58)."""
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world:
+        await world.settled()
         client = await world.client()
         server.connections = -1
         server.dies()
@@ -390,8 +432,7 @@ async def test_a_call_to_a_server_that_is_away_fails_at_once_and_says_why(autoju
 async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: MockClock) -> None:
     """It is not sent again when the server is back, and what answers it then is nobody's (rule 107)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         results: list[Any] = []
 
         async def call() -> None:
@@ -424,8 +465,7 @@ async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: 
 async def test_cancelling_a_call_tells_its_server_alone_in_the_servers_own_id() -> None:
     """(rules 41, 45, 47)"""
     a, b = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
-    async with open_world(a, b) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(a, b) as (_, client, nursery):
         outcome: list[Any] = []
 
         async def call(name: str, id: int | str) -> None:
@@ -448,8 +488,7 @@ async def test_cancelling_a_call_tells_its_server_alone_in_the_servers_own_id() 
 async def test_an_answer_that_comes_after_the_cancel_is_dropped(autojump_clock: MockClock) -> None:
     """It was on its way: it is only the second one that nobody can explain (rules 45, 47)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         outcome: list[Any] = []
 
         async def call() -> None:
@@ -470,8 +509,7 @@ async def test_an_answer_that_comes_after_the_cancel_is_dropped(autojump_clock: 
 async def test_an_id_in_flight_twice_is_served_twice_and_cancelled_never() -> None:
     """(rule 47)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         texts: list[Any] = []
 
         async def call(n: int) -> None:
@@ -493,8 +531,7 @@ async def test_an_id_in_flight_twice_is_served_twice_and_cancelled_never() -> No
 async def test_progress_comes_back_under_the_clients_token_and_only_while_it_grows(token: int | str) -> None:
     """(rules 42, 43)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
 
         async def call() -> None:
             await client.call("a__x", _meta={"progressToken": token, "v/k": 1})
@@ -519,8 +556,7 @@ async def test_progress_comes_back_under_the_clients_token_and_only_while_it_gro
 async def test_a_server_that_does_not_answer_is_called_off_at_the_deadline(autojump_clock: MockClock) -> None:
     """Progress puts the deadline off (rule 48)."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
 
         async def call() -> None:
             began = trio.current_time()
@@ -542,8 +578,7 @@ async def test_a_server_that_does_not_answer_is_called_off_at_the_deadline(autoj
 async def test_a_server_that_reports_progress_after_a_cancellation_is_not_complained_about() -> None:
     """(rule 42)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(client.call, "a__x", _meta={"progressToken": 1}))
             token = (await server.hears("tools/call"))["_meta"]["progressToken"]
@@ -559,8 +594,7 @@ async def test_a_server_that_reports_progress_after_a_cancellation_is_not_compla
 async def test_progress_puts_the_deadline_off_no_further_than_the_ceiling(autojump_clock: MockClock) -> None:
     """(rule 48)"""
     server = ScriptedServer("a", tools=["x"], timeout=60.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         ended: list[float] = []
 
         async def call() -> None:
@@ -587,8 +621,7 @@ async def test_completion_goes_to_the_owner_and_is_empty_where_none_is_offered()
 
     a = ScriptedServer("a", prompts=["p"], answers={"completion/complete": complete})
     b = ScriptedServer("b", prompts=["p"], capabilities={"prompts": {}})
-    async with open_world(a, b) as world:
-        client = await world.client()
+    async with open_client(a, b) as (_, client, _):
         params = {"argument": {"name": "a", "value": ""}, "context": {"arguments": {"a": "b"}}}
         of_a = await client.request("completion/complete", {"ref": {"type": "ref/prompt", "name": "a__p"}, **params})
         of_b = await client.request("completion/complete", {"ref": {"type": "ref/prompt", "name": "b__p"}, **params})
@@ -596,9 +629,8 @@ async def test_completion_goes_to_the_owner_and_is_empty_where_none_is_offered()
         assert of_b["completion"] == {"values": [], "total": 0, "hasMore": False}
 
 
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
+async def test_params_that_do_not_fit_are_refused_and_no_server_is_asked() -> None:
+    rows: list[tuple[str, object]] = [
         ("tools/call", {}),
         ("tools/call", {"name": 5}),
         ("tools/call", {"name": "a__x", "_meta": 5}),
@@ -606,35 +638,33 @@ async def test_completion_goes_to_the_owner_and_is_empty_where_none_is_offered()
         ("resources/read", {"uri": ["x"]}),
         ("completion/complete", {"ref": {"type": "ref/other", "name": "x"}}),
         ("completion/complete", {"ref": 7}),
-    ],
-)
-async def test_params_that_do_not_fit_are_refused_and_no_server_is_asked(method: str, params: object) -> None:
+    ]
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world:
-        client = await world.client()
-        with pytest.raises(Refusal, match="-32602"):
-            await client.request(method, params)
-        server.hears_nothing_more()
+    async with open_client(server) as (_, client, _):
+        for method, params in rows:
+            with pytest.raises(Refusal, match="-32602"):
+                await client.request(method, params)
+            server.hears_nothing_more()
 
 
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/subscribe", "logging/setLevel"])
 async def test_params_that_are_no_object_make_no_request(method: str) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         with pytest.raises(Refusal, match="-32600 params is not an object"):
             await client.request(method, [])
         server.hears_nothing_more()
 
 
-@pytest.mark.parametrize("method", ["server/discover", "vendor/thing", "tasks/list", "", "Tools/list"])
-async def test_a_method_that_is_not_served_is_refused(method: str) -> None:
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        client = await world.client()
-        with pytest.raises(Refusal, match="-32601"):
-            await client.request(method)
+async def test_a_method_that_is_not_served_is_refused() -> None:
+    rows: list[str] = ["server/discover", "vendor/thing", "tasks/list", "", "Tools/list"]
+    async with open_client(ScriptedServer("a", tools=["x"])) as (_, client, _):
+        for method in rows:
+            with pytest.raises(Refusal, match="-32601"):
+                await client.request(method)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("endpoint", [None, "a"])
 @pytest.mark.parametrize(
     ("method", "entry", "members"),
@@ -648,20 +678,21 @@ async def test_a_method_that_is_not_served_is_refused(method: str) -> None:
 async def test_every_byte_reaches_the_server_that_is_not_a_name(
     endpoint: str | None, method: str, entry: bytes, members: bytes
 ) -> None:
-    """(rules 3, 4, 70)"""
+    """But for the token under which the server reports progress to us (rules 3, 4, 70)."""
+    own = b',"_meta":{"progressToken":"c1"}' if method == "tools/call" else b""
     server = ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])
     inward = b"x:1" if method == "resources/read" else b"x"
     outward = inward if endpoint else b"a+x:1" if method == "resources/read" else b"a__x"
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(endpoint)
+    async with open_client(server, endpoint=endpoint) as (_, client, nursery):
         sent = Request(1, method, Raw(b"{%s,%s}" % (entry % outward, members % (ODD, ODD))))
         nursery.start_soon(client.answer, sent)
         heard = await server.hears_undecoded(method)
         assert heard.params is not None
-        assert bytes(heard.params) == b"{%s,%s}" % (entry % inward, members % (ODD, ODD))
+        assert bytes(heard.params) == b"{%s,%s%s}" % (entry % inward, members % (ODD, ODD), own)
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("endpoint", [None, "a"])
 @pytest.mark.parametrize(
     ("method", "params", "before", "after"),
@@ -706,8 +737,7 @@ async def test_every_byte_comes_back_that_is_not_a_uri(
     inward = "x:1" if method == "resources/read" else "x"
     outward = inward if endpoint else "a+x:1" if method == "resources/read" else "a__x"
     filled = (READABLE,) * 4
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(endpoint)
+    async with open_client(server, endpoint=endpoint) as (_, client, nursery):
 
         async def answer() -> None:
             asked = await server.hears(method)
@@ -723,8 +753,7 @@ async def test_every_byte_of_an_error_comes_back_that_is_not_its_uri() -> None:
     """(rules 4, 65)"""
     odd = READABLE
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
 
         async def answer() -> None:
             for data in (b'{"x":%s,"uri":"memo:1"}' % odd, b"[%s]" % odd, None):
@@ -743,11 +772,11 @@ async def test_every_byte_of_an_error_comes_back_that_is_not_its_uri() -> None:
 async def test_a_call_that_asks_to_be_a_task_is_a_plain_call() -> None:
     """No task is served, so that a server that has them must not make one of it (rule 60)."""
     server = ScriptedServer("a", tools=["x"], prompts=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(partial(client.call, task={"ttl": 1}, other=1), "a__x", {"task": 2})
         asked = await server.hears("tools/call")
-        assert asked == {"id": asked["id"], "name": "x", "arguments": {"task": 2}, "other": 1}
+        del asked["_meta"]["progressToken"]
+        assert asked == {"id": asked["id"], "name": "x", "arguments": {"task": 2}, "other": 1, "_meta": {}}
         nursery.start_soon(client.request, "prompts/get", {"name": "a__x", "task": 3})
         assert (await server.hears("prompts/get"))["task"] == 3  # only calls can be tasks: this is something else
         nursery.cancel_scope.cancel()
@@ -768,8 +797,7 @@ async def test_a_prompts_arguments_are_untouched_and_its_links_can_be_brought_ba
             ],
         }
 
-    async with open_world(ScriptedServer("a", prompts=["p"], answers={"prompts/get": get})) as world:
-        client = await world.client()
+    async with open_client(ScriptedServer("a", prompts=["p"], answers={"prompts/get": get})) as (_, client, _):
         result = await client.request("prompts/get", {"name": "a__p", "arguments": arguments})
         contents = [message["content"] for message in result["messages"]]
         assert contents[0] == {"type": "resource_link", "uri": "a+memo:1", "name": "one"}
@@ -824,28 +852,47 @@ async def test_a_result_that_is_structure_alone_is_text_for_those_who_do_not_kno
         assert [json.loads(block["text"]) for block in result["content"]] == [{"n": 1}]
 
 
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+async def test_structure_without_content_is_also_text_and_as_clean_as_the_structure(trust: Trust) -> None:
+    """(rule 61)"""
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"structuredContent": {"n": "a\u202eb"}}
+
+    consent = Consent(tools=kind(allow=["x"]))
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": call}, trust=trust, consent=consent)
+    async with open_world(server) as world:
+        await world.settled()
+        world.approves()
+        result = await (await world.client()).call("a__x")
+        structure = {"n": "ab" if trust is Trust.UNTRUSTED else "a\u202eb"}
+        assert result["structuredContent"] == structure
+        assert [json.loads(block["text"]) for block in result["content"]] == [structure]
+
+
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("method", "params"), REACHING)
 @pytest.mark.parametrize("code", [-32029, -32022, -32021, -32020])
 async def test_what_a_server_says_of_its_own_hop_is_an_internal_error(
     code: int, method: str, params: dict[str, Any]
 ) -> None:
     """A client would believe that it is at odds with us."""
-    async with open_world(refusing(code, "the header is missing", {"n": 1})) as world:
-        client = await world.client()
+    async with open_client(refusing(code, "the header is missing", {"n": 1})) as (_, client, _):
         assert await told(client, method, params) == "-32603 the header is missing {'n': 1}"
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("method", "params"), REACHING)
 @pytest.mark.parametrize(("code", "message"), [(-32099, "not today"), (7, "odd"), (-32700, "x"), (2**53, "huge")])
 async def test_any_other_code_is_the_servers_own_and_its_uri_one_to_bring_back(
     code: int, message: str, method: str, params: dict[str, Any]
 ) -> None:
     """(rules 4, 65)"""
-    async with open_world(refusing(code, message, {"uri": "x:1", "n": 1})) as world:
-        client = await world.client()
+    async with open_client(refusing(code, message, {"uri": "x:1", "n": 1})) as (_, client, _):
         assert await told(client, method, params) == f"{code} {message} {{'uri': 'a+x:1', 'n': 1}}"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("code", "message"),
     [(-32002, "no"), (-32602, "x:1 is unknown"), (0, "Unknown resource: x:1"), (-32603, "No such file: x:1")],
@@ -885,37 +932,34 @@ async def test_annotations_decide_nothing() -> None:
 WATCHABLE = {"resources": {"subscribe": True}}
 
 
-@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
-@pytest.mark.parametrize(
-    ("params", "code"),
-    [
+async def test_what_cannot_be_watched_is_refused_and_no_server_asked() -> None:
+    all_method: list[str] = ["resources/subscribe", "resources/unsubscribe"]
+    all_params: list[tuple[Any, int]] = [
         ({}, -32602),
         ({"uri": 5}, -32602),
         ({"uri": ""}, -32002),
         ({"uri": "nobodys:1"}, -32002),
         ({"uri": "b+memo:1"}, -32002),
         ({"uri": "a+secret:1"}, -32002),
-    ],
-)
-async def test_what_cannot_be_watched_is_refused_and_no_server_asked(method: str, params: Any, code: int) -> None:
+    ]
     server = ScriptedServer(
         "a",
         resources=["memo:1", "secret:1"],
         capabilities=WATCHABLE,
         consent=Consent(resources=kind(deny=("secret:**",))),
     )
-    async with open_world(server) as world:
-        client = await world.client()
-        with pytest.raises(Refusal) as refused:
-            await client.request(method, params)
-        assert refused.value.code == code
-        assert method not in server.asked
+    async with open_client(server) as (_, client, _):
+        for params, code in all_params:
+            for method in all_method:
+                with pytest.raises(Refusal) as refused:
+                    await client.request(method, params)
+                assert refused.value.code == code
+                assert method not in server.asked
 
 
 async def test_a_server_that_tells_of_no_changes_is_not_asked_to() -> None:
     server = ScriptedServer("a", resources=["memo:1"])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         with pytest.raises(Refusal, match="-32601 a has no resource subscriptions"):
             await client.request("resources/subscribe", {"uri": "a+memo:1"})
         assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
@@ -930,8 +974,7 @@ async def test_what_a_server_refuses_to_tell_of_is_not_watched() -> None:
         raise PeerError(ErrorBody(-32000, "not today"))
 
     server.answers["resources/subscribe"] = refuse
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.listen_changes)
         for _ in range(2):
             with pytest.raises(Refusal, match="-32000 not today"):
@@ -959,6 +1002,7 @@ async def test_everybody_who_waits_for_one_subscription_is_refused_in_its_own_na
 
     server.answers["resources/subscribe"] = refuse
     async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()  # else some wait for the server, and ask when the first are refused already
         waiting = []
         for endpoint, uri in ((None, "a+memo:1"), ("a", "memo:1")) * 3:
             client = await world.client(endpoint)
@@ -994,8 +1038,7 @@ async def test_a_part_of_what_is_watched_is_told_under_its_outward_uri_and_never
 async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClock) -> None:
     """(rule 88)"""
     server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         await client.request("resources/subscribe", {"uri": "a+memo:1"})
         server.dies()
         await wait_all_tasks_blocked()
@@ -1018,7 +1061,7 @@ async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClo
 async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, params: object) -> None:
     server = ScriptedServer("a", tools=["x"], resources=["memo:1"], capabilities={**WATCHABLE, "tools": {}})
     async with open_world(server) as world:
-        session = Session("test", None, world.router, world.journal, memory=world.memory)
+        session = Session("test", SHARED, world.router, world.journal, memory=world.memory)
         session.skip_handshake()
         client = ScriptedClient(session)
         assert await client.names() == ["a__x"]
@@ -1027,19 +1070,19 @@ async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, 
         assert method not in server.asked
 
 
-@pytest.mark.parametrize("params", [{}, {"level": "loud"}, {"level": "DEBUG"}, {"level": 3}, {"level": None}])
-async def test_a_level_that_is_none_is_refused_and_changes_nothing(params: object) -> None:
+async def test_a_level_that_is_none_is_refused_and_changes_nothing() -> None:
     """(rule 82)"""
+    rows: list[object] = [{}, {"level": "loud"}, {"level": "DEBUG"}, {"level": 3}, {"level": None}]
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_world(server) as world:
-        client = await world.client()
-        assert await client.request("logging/setLevel", {"level": "error"}) == {}
-        await wait_all_tasks_blocked()
-        with pytest.raises(Refusal, match="-32602"):
-            await client.request("logging/setLevel", params)
-        await wait_all_tasks_blocked()
-        assert server.asked.count("logging/setLevel") == 1
-        assert client.session.level == "error"
+    async with open_client(server) as (_, client, _):
+        for params in rows:
+            assert await client.request("logging/setLevel", {"level": "error"}) == {}
+            await wait_all_tasks_blocked()
+            with pytest.raises(Refusal, match="-32602"):
+                await client.request("logging/setLevel", params)
+            await wait_all_tasks_blocked()
+            assert server.asked.count("logging/setLevel") == 1
+            assert client.session.level == "error"
 
 
 async def test_a_level_is_set_whatever_servers_say_to_it() -> None:
@@ -1049,8 +1092,7 @@ async def test_a_level_is_set_whatever_servers_say_to_it() -> None:
         await trio.sleep_forever()
 
     server = ScriptedServer("a", capabilities={"logging": {}}, answers={"logging/setLevel": hang})
-    async with open_world(server, ScriptedServer("b", tools=["x"])) as world:
-        client = await world.client()
+    async with open_client(server, ScriptedServer("b", tools=["x"])) as (world, client, _):
         assert await client.request("logging/setLevel", {"level": "debug"}) == {}
         await wait_all_tasks_blocked()
         assert server.asked.count("logging/setLevel") == 1
@@ -1086,8 +1128,7 @@ async def test_no_server_hears_of_another() -> None:
         )
         for id in ("a", "b")
     ]
-    async with open_world(*servers) as world:
-        client = await world.client(identity="the-token-of-ann", capabilities={"roots": {}})
+    async with open_client(*servers, identity="the-token-of-ann", capabilities={"roots": {}}) as (_, client, _):
         await client.request("logging/setLevel", {"level": "debug"})
         for id in ("a", "b"):
             meta = {"io.modelcontextprotocol/clientInfo": {"name": "desk"}, "progressToken": "ours"}
@@ -1116,8 +1157,7 @@ async def test_a_name_that_is_gone_is_unknown_once_the_list_was_read_again(
     """And one that another server has now is that server's (rule 106)."""
     a = ScriptedServer("a", tools=["x", "stays"], answers={"tools/call": echo})
     b = ScriptedServer("b", tools=["y"])
-    async with open_world(a, b) as world:
-        client = await world.client(endpoint)
+    async with open_client(a, b, endpoint=endpoint) as (_, client, _):
         name = (await client.names())[0]
         a.lists["tools"] = [tool("stays"), tool("new")]
         b.lists["tools"].append(tool("x"))
@@ -1136,8 +1176,7 @@ async def test_a_name_that_is_gone_is_unknown_once_the_list_was_read_again(
 async def test_nothing_is_said_for_a_call_after_its_answer(autojump_clock: MockClock) -> None:
     """Neither progress nor log messages that come behind it, in one piece with it or later (rules 43, 104)."""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         order: list[object] = []
 
         def hear(message: Notification | Request) -> bool:
@@ -1174,8 +1213,7 @@ async def test_nothing_is_said_for_a_call_after_its_answer(autojump_clock: MockC
 async def test_nothing_is_said_for_a_call_that_was_called_off(autojump_clock: MockClock) -> None:
     """However much the server still says (rule 47)."""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(partial(client.request, id=9), "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
         asked = await server.hears("tools/call")
         client.notifies("notifications/cancelled", {"requestId": 9})
@@ -1195,6 +1233,7 @@ async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClo
     """The list is read again before anybody hears (rule 97)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
         client = await world.client()
         nursery.start_soon(client.listen_changes)
         found: list[list[str]] = []
@@ -1220,8 +1259,7 @@ async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClo
 async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockClock) -> None:
     """The call goes on with the time that it had left (rule 48)."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities={"elicitation": {}})
+    async with open_client(server, capabilities={"elicitation": {}}) as (_, client, nursery):
         results: list[tuple[float, Any]] = []
 
         async def call() -> None:
@@ -1258,6 +1296,7 @@ async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockC
 NEEDS: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("trust", list(Trust))
 @pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}])
 async def test_what_a_server_needs_is_the_callers_to_declare_or_ours_to_allow(
@@ -1285,9 +1324,82 @@ async def test_what_a_server_needs_is_the_callers_to_declare_or_ours_to_allow(
             assert (told.value.code, told.value.data) == (-32603, NEEDS)
 
 
+EXTENSION, PAGES, TASKS = "com.example/ledger", "io.modelcontextprotocol/ui", "io.modelcontextprotocol/tasks"
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+@pytest.mark.parametrize("needs", [{"extensions": {name: {}}} for name in (EXTENSION, PAGES, TASKS)])
+@pytest.mark.parametrize(
+    "declared",
+    [{}, {"extensions": {}}, {"extensions": {"com.example/other": {}}}, {"extensions": {EXTENSION: 1}}, {"roots": {}}],
+)
+async def test_an_extension_that_the_client_lacks_is_its_own_to_declare(
+    trust: Trust, needs: dict[str, Any], declared: dict[str, Any]
+) -> None:
+    told, refused = await refused_for(needs, declared, trust)
+    assert (refused.code, json.loads(bytes(refused.data or b""))) == (-32021, {"requiredCapabilities": needs})
+    assert (told.code, told.data) == (-32603, {"requiredCapabilities": needs})
+
+
+@pytest.mark.parametrize(
+    ("needs", "declared"),
+    [
+        ({"extensions": {EXTENSION: {}}}, {"extensions": {EXTENSION: {"v": 1}}}),
+        ({"experimental": {"ledger": {}}}, {"experimental": {"ledger": {}}, "roots": {}}),
+        ({"sampling": {"context": {}}}, {"sampling": {"context": {}}}),
+        ({"extensions": {TASKS: {}}}, {"extensions": {TASKS: {}}}),
+        (
+            {"roots": {}, "extensions": {EXTENSION: {}, PAGES: {}}},
+            {"roots": {}, "extensions": {EXTENSION: {}, PAGES: {}}},
+        ),
+    ],
+)
+async def test_what_the_client_declares_and_nobody_passes_on_is_said_to_be_so(
+    needs: dict[str, Any], declared: dict[str, Any]
+) -> None:
+    """Told to declare it, the client would repeat its request for ever."""
+    for each in await refused_for(needs, declared, Trust.STANDARD):
+        assert each.code == -32603
+        assert "a client capability that Colonnade does not pass on: needs it" in str(each)
+
+
+@pytest.mark.parametrize("needs", [{}, {"elicitation": 1}])
+async def test_a_server_that_names_no_capability_is_not_said_to_lack_a_permission(needs: dict[str, Any]) -> None:
+    told, refused = await refused_for(needs, {"elicitation": {}}, Trust.STANDARD)
+    assert (told.code, told.data) == (-32603, {"requiredCapabilities": needs})
+    assert (refused.code, refused.message) == (-32021, "needs it")
+
+
+async def test_pages_that_policy_hides_are_not_allowed() -> None:
+    needs: dict[str, Any] = {"extensions": {PAGES: {}}}
+    for each in await refused_for(needs, needs, Trust.UNTRUSTED):
+        assert each.code == 403
+
+
+async def refused_for(needs: dict[str, Any], declared: dict[str, Any], trust: Trust) -> tuple[Refusal, UpstreamError]:
+    """The errors that a client with a session and one without get from a server that needs a capability."""
+
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32021, "needs it", encode({"requiredCapabilities": needs})))
+
+    server = ScriptedServer("a", prompts=["x"], revision=NEW, trust=trust, answers={"prompts/get": refuse})
+    async with open_world(server) as world:
+        await world.settled()
+        world.approves()
+        client = await world.client(capabilities=declared)
+        with world.auto_answering():
+            with pytest.raises(UpstreamError) as refused:
+                await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=declared)
+            with pytest.raises(Refusal) as told:
+                await client.request("prompts/get", {"name": "a__x"})
+    return told.value, refused.value
+
+
 # Servers that are not trusted
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("trust", list(Trust))
 @pytest.mark.parametrize("revision", [NEW, REVISION])
 async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust: Trust) -> None:
@@ -1311,8 +1423,9 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         answers={"tools/call": call, "resources/read": read},
     )
     async with open_world(server) as world:
+        await world.settled()
         client = await world.client("a")
-        own, shared = Caller("x", "a"), Caller("x", None)
+        own, shared = Caller("x", Endpoint("a")), Caller("x", SHARED)
         early = world.router.instructions(own), "Obey." in world.router.instructions(shared)
         if trust is Trust.UNTRUSTED:
             assert await client.names() == []
@@ -1346,8 +1459,7 @@ async def test_what_may_not_be_reached_any_more_is_watched_no_more() -> None:
     """The server is told so, and is not asked for it again when it is connected anew."""
     server = ScriptedServer("a", resources=["memo:1", "memo:2"], capabilities=WATCHABLE)
     server.answers |= {"resources/subscribe": nothing, "resources/unsubscribe": nothing}
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         nursery.start_soon(client.listen_changes)
         for uri in ("a+memo:1", "a+memo:2"):
             await client.request("resources/subscribe", {"uri": uri})
@@ -1366,8 +1478,7 @@ async def test_what_an_untrusted_server_says_of_a_change_is_cleaned() -> None:
     allowed = Consent(resources=kind(default="allow"))
     server = ScriptedServer("a", resources=["memo:1"], capabilities=WATCHABLE, consent=allowed, trust=Trust.UNTRUSTED)
     server.answers["resources/subscribe"] = nothing
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         nursery.start_soon(client.listen_changes)
         await world.settled()
         world.approves()
@@ -1434,6 +1545,7 @@ def outcomes(world: World) -> list[str]:
     return [str(event).partition(": ")[2] for event in world.events if isinstance(event, RequestCompleted)]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("isolation", [Isolation.SHARED, Isolation.PER_CLIENT])
 @pytest.mark.parametrize("age", [0.0, 1.0, 100.0])
 async def test_a_call_of_a_forgotten_session_is_sent_once_more(
@@ -1441,8 +1553,7 @@ async def test_a_call_of_a_forgotten_session_is_sent_once_more(
 ) -> None:
     """The server did not process it: another session is opened for it (rule 32)."""
     server = Forgetful(isolation=isolation)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert "isError" not in await client.call("a__x")
         await trio.sleep(age)
         server.forgets, server.asked = 1, []
@@ -1459,8 +1570,7 @@ async def test_all_calls_that_a_server_refused_with_the_session_are_sent_once_mo
             await trio.sleep(0.2 * len(self.refused))
 
     server = Slow()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await trio.sleep(20)
         server.forgets, server.asked = 3, []
         calls = [later(nursery, client.call, "a__x") for _ in range(3)]
@@ -1471,8 +1581,7 @@ async def test_all_calls_that_a_server_refused_with_the_session_are_sent_once_mo
 
 async def test_a_call_is_sent_once_more_only_once(autojump_clock: MockClock) -> None:
     server = Forgetful()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await trio.sleep(20)
         server.forgets = 10
         result = await client.call("a__x")
@@ -1492,8 +1601,7 @@ async def test_a_call_is_sent_once_more_although_others_were_answered_meanwhile(
             await wait_all_tasks_blocked()
 
     server = Busy(answers={})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await trio.sleep(20)
         first = later(nursery, client.call, "a__x")
         await wait_all_tasks_blocked()
@@ -1516,8 +1624,7 @@ async def test_a_call_is_not_sent_again_if_anything_was_heard_meanwhile(autojump
             await wait_all_tasks_blocked()
 
     server = Progressing()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await trio.sleep(20)
         server.forgets = 1
         result = await client.call("a__x")
@@ -1529,8 +1636,7 @@ async def test_a_call_is_not_sent_again_if_anything_was_heard_meanwhile(autojump
 async def test_other_calls_of_the_forgotten_session_are_not_sent_again(autojump_clock: MockClock) -> None:
     """It is not known whether the server processed them (rule 38)."""
     server = Forgetful(answers={})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await trio.sleep(20)
         running = later(nursery, client.call, "a__x")
         await server.hears("tools/call")
@@ -1561,8 +1667,7 @@ async def test_polls_of_a_task_do_not_send_its_call_again(autojump_clock: MockCl
         return {"task": {**task, "lastUpdatedAt": "2026-01-01T00:00:00Z"}}
 
     server.answers["tools/call"] = begin
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await trio.sleep(20)
         server.forgets = 1
         result = await client.call("a__x")
@@ -1596,8 +1701,7 @@ async def test_other_requests_of_a_forgotten_session_are_sent_once_more(
     capabilities: dict[str, Any] = {"prompts": {}, "resources": {}, "completions": {}}
     server = Forgetful(prompts=["p"], resources=["memo:1"], answers={method: answer}, capabilities=capabilities)
     server.methods = (method,)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await trio.sleep(20)
         server.forgets = 1
         assert await client.request(method, params) == answers[method]
@@ -1607,8 +1711,7 @@ async def test_other_requests_of_a_forgotten_session_are_sent_once_more(
 async def test_a_call_that_is_sent_once_more_is_one_call(autojump_clock: MockClock) -> None:
     """A person confirms it once, and it is recorded once."""
     server = Forgetful(consent=Consent(tools=kind(ask=["*"])))
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         await trio.sleep(20)
         server.forgets = 1
         with world.auto_answering() as asked:
@@ -1619,8 +1722,7 @@ async def test_a_call_that_is_sent_once_more_is_one_call(autojump_clock: MockClo
 
 async def test_what_another_session_defines_otherwise_is_not_sent_again(autojump_clock: MockClock) -> None:
     server = Forgetful()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await trio.sleep(20)
         server.forgets = 1
         server.lists["tools"] = [tool("x", description="Something else.")]
@@ -1632,11 +1734,10 @@ async def test_a_call_whose_session_is_not_to_be_had_any_more_is_sent_statelessl
     server = Forgetful(eras=Eras.BOTH, revision=LATEST.name, session_revision=LATEST_LEGACY.name)
 
     async def answer(params: dict[str, Any]) -> object:
-        return {"content": [], **({"resultType": "complete"} if "_meta" in params else {})}
+        return {"content": [], **({"resultType": "complete"} if says_revision(params) else {})}
 
     server.answers["tools/call"] = answer
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert "isError" not in await client.call("a__x")
         server.session_revision = None
         server.forgets = 1
@@ -1651,7 +1752,7 @@ async def test_a_completion_that_waited_while_a_session_opened_is_sent_over_that
 
     async def complete(params: dict[str, Any]) -> object:
         await freed.wait()
-        return {"completion": {"values": ["v"]}, **({"resultType": "complete"} if "_meta" in params else {})}
+        return {"completion": {"values": ["v"]}, **({"resultType": "complete"} if says_revision(params) else {})}
 
     server = ScriptedServer(
         "a",
@@ -1664,8 +1765,7 @@ async def test_a_completion_that_waited_while_a_session_opened_is_sent_over_that
         limits=Limits(concurrent=1),
     )
     completed: list[Any] = []
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "q", "value": "v"}}
 
         async def completes() -> None:
@@ -1693,13 +1793,13 @@ async def test_no_list_takes_the_place_of_one_that_could_not_be_read(fails: str,
     is_broken = True
 
     async def list_tools(params: dict[str, Any]) -> object:
-        is_stateless = "_meta" in params
+        is_stateless = says_revision(params)
         if is_broken and is_stateless == (fails == "stateless"):
             raise PeerError(ErrorBody(-32603, "broken"))
         return {"tools": [tool("x")], **({"resultType": "complete"} if is_stateless else {})}
 
     async def call(params: dict[str, Any]) -> object:
-        return {"content": [], **({"resultType": "complete"} if "_meta" in params else {})}
+        return {"content": [], **({"resultType": "complete"} if says_revision(params) else {})}
 
     both: dict[str, Any] = {"eras": Eras.BOTH, "revision": LATEST.name, "session_revision": LATEST_LEGACY.name}
     server = ScriptedServer("a", prompts=["p"], capabilities={"tools": {}, "prompts": {}}, **both)
@@ -1745,13 +1845,12 @@ async def test_a_server_of_another_era_shows_no_list_that_it_had_in_the_former_o
     async def list_tools(params: dict[str, Any]) -> object:
         if is_broken:
             raise PeerError(ErrorBody(-32603, "broken"))
-        return {"tools": [tool("x")], **({"resultType": "complete"} if "_meta" in params else {})}
+        return {"tools": [tool("x")], **({"resultType": "complete"} if says_revision(params) else {})}
 
     began_as = LATEST_LEGACY.name if changes == LATEST.name else LATEST.name
     server = ScriptedServer("a", prompts=["p"], capabilities={"tools": {}, "prompts": {}}, revision=began_as)
     server.answers["tools/list"] = list_tools
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert await client.names() == ["a__x"]
         is_broken, server.revision, server.stateless = True, changes, changes == LATEST.name
         assert server.link is not None
@@ -1779,7 +1878,7 @@ async def test_the_time_in_which_a_person_was_asked_is_not_waited_for_a_start(au
             return await super()._answer(request)
 
     async def call(params: dict[str, Any]) -> object:
-        return {"content": [], **({"resultType": "complete"} if "_meta" in params else {})}
+        return {"content": [], **({"resultType": "complete"} if says_revision(params) else {})}
 
     consent = Consent(tools=kind(ask=["*"]))
     server = Slow("a", tools=["x"], revision=LATEST.name, answers={"tools/call": call}, consent=consent)
@@ -1792,7 +1891,7 @@ async def test_the_time_in_which_a_person_was_asked_is_not_waited_for_a_start(au
 
         def answer() -> None:
             (pending,) = confirmations.list_all()
-            run_inline(confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, exact=False))
+            awaited(confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, exact=False))
 
         with confirmations.attach(Channel.CONSOLE):
             nursery.start_soon(calls)
@@ -1828,14 +1927,13 @@ async def test_a_completion_waits_for_old_lists_once_since_no_person_is_asked(au
     capabilities: dict[str, Any] = {"prompts": {}, "completions": {}}
     server = Slow("a", prompts=["p"], capabilities=capabilities, consent=Consent(prompts=kind(ask=["*"])))
     server.answers["completion/complete"] = complete
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         confirmations = world.gate.authorizer.confirmations
         with confirmations.attach(Channel.CONSOLE):
             nursery.start_soon(client.request, "prompts/get", {"name": "a__p"})
             await wait_all_tasks_blocked()
             (pending,) = confirmations.list_all()
-            run_inline(confirmations.answer(pending.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False))
+            awaited(confirmations.answer(pending.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False))
         await trio.sleep(30)
         pace, began = 20.0, trio.current_time()
         params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "q", "value": "v"}}
@@ -1856,3 +1954,256 @@ async def test_a_session_whose_only_list_is_refused_serves_nobody(autojump_clock
         assert await client.names() == ["a__x"]
         assert not [event for event in world.events if isinstance(event, SessionOpened | EntryOmitted)]
         assert server.asked.count("initialize") == 1
+
+
+# Views: what a caller is offered is all there is for it
+
+
+def in_view(name: str = "v", server: str | None = None, caller: str = "") -> Endpoint:
+    return Endpoint(server, name, caller)
+
+
+A_PART = ViewSpec(
+    servers={"a": ViewServer(tools=("x", "secret"), resources=("memo:**", "secret:**"), prompts=("x", "secret"))}
+)
+
+
+def of_a(**spec: Any) -> ScriptedServer:
+    """A server of which A_PART has one entry of each kind, and another one that is denied."""
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"contents": [{"uri": params["uri"], "text": "t"}]}
+
+    async def complete(params: dict[str, Any]) -> object:
+        return {"completion": {"values": ["done"]}}
+
+    async def get(params: dict[str, Any]) -> object:
+        return {"messages": []}
+
+    deny = kind(deny=("secret*", "secret:**"))
+    return ScriptedServer(
+        "a",
+        tools=["x", "y", "secret"],
+        prompts=["x", "y", "secret"],
+        resources=["memo:1", "other:1", "secret:1"],
+        answers={"tools/call": echo, "prompts/get": get, "resources/read": read, "completion/complete": complete},
+        consent=Consent(tools=deny, resources=deny, prompts=deny),
+        capabilities={"tools": {}, "prompts": {}, "completions": {}, "resources": {"subscribe": True}, "logging": {}},
+        **spec,
+    )
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("at", [None, "a"])
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "NAME"}),
+        ("prompts/get", {"name": "NAME"}),
+        ("resources/read", {"uri": "URI"}),
+        ("resources/subscribe", {"uri": "URI"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "NAME"}, "argument": {}}),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "URI"}, "argument": {}}),
+    ],
+)
+async def test_what_a_view_does_not_have_is_answered_as_what_does_not_exist(
+    method: str, params: dict[str, Any], at: str | None
+) -> None:
+    """At the address of all servers and at that of one. No server hears of it."""
+    server = of_a()
+    async with open_world(server, ScriptedServer("b", tools=["x"]), views={"v": A_PART}) as world:
+        client = await world.client(in_view(server=at))
+
+        async def answer(name: str, uri: str) -> str:
+            outward = (name, uri) if at else (f"a__{name}", f"a+{uri}")
+            asked = json.dumps(params).replace("NAME", outward[0]).replace("URI", outward[1])
+            server.asked.clear()
+            try:
+                await client.request(method, json.loads(asked))
+            except Refusal as refusal:
+                assert method not in server.asked
+                said = f"{refusal.code} {refusal.message} {refusal.data}"
+                return said.replace(outward[1], "URI").replace(outward[0], "NAME")
+            return "answered"
+
+        assert await answer("x", "memo:1") == "answered"
+        denied = await answer("secret", "secret:1")
+        assert await answer("y", "other:1") == denied
+        assert await answer("absent", "absent:1") == denied
+        assert await answer("y", "memo:../other:1/../../other:1") in (denied, "answered")
+
+
+async def test_a_server_that_a_view_does_not_have_is_as_one_that_is_not_configured() -> None:
+    b = ScriptedServer("b", tools=["x"], resources=["memo:1", "https://h/b"])
+    async with open_world(of_a(), b, views={"v": A_PART}) as world:
+        client = await world.client(in_view())
+        answers = [
+            [await told(client, "tools/call", {"name": f"{id}__x"}), await told(client, "resources/read", {"uri": uri})]
+            for id, uri in (("b", "b+memo:1"), ("c", "c+memo:1"))
+        ]
+        assert answers[0] == [each.replace("c__", "b__").replace("c+", "b+") for each in answers[1]]
+        with pytest.raises(Refusal, match="-32002"):
+            await client.request("resources/read", {"uri": "https://h/b"})
+        assert b.asked.count("resources/read") == 0
+        assert [each[3] for each in refused(world)] == [""] * 5
+
+
+@pytest.mark.parametrize("uri", ["memo:1", "a+memo:1"])
+async def test_an_attempt_on_what_is_outside_a_view_is_recorded_as_one_on_nothing(uri: str) -> None:
+    async with open_world(of_a(), views={"v": ViewSpec(servers={"a": ViewServer(tools=("x",))})}) as world:
+        client = await world.client(in_view())
+        for method, params in (("tools/call", {"name": "a__y"}), ("resources/read", {"uri": uri})):
+            with pytest.raises(Refusal):
+                await client.request(method, params)
+        assert [each[0] for each in refused(world)] == [Reason.MISSING] * 2
+
+
+async def test_a_view_with_plain_names_calls_by_them() -> None:
+    plain = ViewSpec(names=ViewNames(NameStyle.PLAIN), servers={"a": ALL, "b": ViewServer(tools=("*",))})
+    b = ScriptedServer("b", tools=["z", "x", "odd name"], answers={"tools/call": echo})
+    async with open_world(of_a(), b, views={"v": plain}) as world:
+        client = await world.client(in_view())
+        tools = await client.names()
+        assert tools[:2] == ["y", "z"], "both have x"
+        assert (await client.call("y"))["_meta"] == {"saw": "y"}
+        assert (await client.call(tools[2]))["_meta"] == {"saw": "odd name"}
+        for name in ("x", "a__y", "b__z"):
+            with pytest.raises(Refusal, match=f"-32602 Unknown tool: {name}"):
+                await client.call(name)
+        assert await client.names("resources/list", "uri") == ["a+memo:1", "a+other:1"]
+        assert await client.names("prompts/list") == ["x", "y"]
+
+
+async def test_plain_names_that_are_denied_and_missing_take_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules of each server of the view are asked, the lists of each are read again, and the answer is the same."""
+    servers = (of_a(), ScriptedServer("b", tools=["z"]), ScriptedServer("c", tools=["x"]))
+    plain = ViewSpec(names=ViewNames(NameStyle.PLAIN), servers={"a": ALL, "b": ALL})
+    async with open_world(*servers, views={"v": plain}) as world:
+        client = await world.client(in_view())
+        asked: list[str] = []
+        is_known = world.gate.definitions.is_known
+
+        def asking(ref: EntryRef, caller: str) -> bool:
+            asked.append(ref.server)
+            return is_known(ref, caller)
+
+        monkeypatch.setattr(world.gate.definitions, "is_known", asking)
+        found = []
+        for name in ("secret", "absent"):
+            asked.clear()
+            with pytest.raises(Refusal, match=f"-32602 Unknown tool: {name}"):
+                await client.call(name)
+            found.append(tuple(asked))
+        assert found[0] == found[1]
+        assert set(found[0]) == {"a", "b"}
+        assert refused(world) == [(Reason.DENIED, "tool", "secret", "a"), (Reason.MISSING, "tool", "absent", "")]
+
+
+async def test_a_plain_name_waits_for_each_server_of_the_view(autojump_clock: MockClock) -> None:
+    """A client without a session may ask while the server starts that has it. Others are not waited for."""
+
+    async def slowly(params: dict[str, Any]) -> object:
+        await trio.sleep(3)
+        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+    late = ScriptedServer("late", tools=["z"], answers={"initialize": slowly, "tools/call": echo})
+    never = ScriptedServer("never", answers={"initialize": _never})
+    plain = ViewSpec(names=ViewNames(NameStyle.PLAIN), servers={"a": ALL, "late": ALL})
+    async with open_world(of_a(), late, never, views={"v": plain}) as world:
+        answer = await world.mrtr_round("tools/call", {"name": "z", "arguments": {}}, endpoint=in_view())
+        assert isinstance(answer, Answered)
+        assert trio.current_time() < 5
+
+
+async def test_a_plain_name_is_no_servers_until_it_is_known_that_no_other_has_it(autojump_clock: MockClock) -> None:
+    async def slowly(params: dict[str, Any]) -> object:
+        await trio.sleep(3)
+        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+    late = ScriptedServer("late", tools=["y"], answers={"initialize": slowly})
+    plain = ViewSpec(names=ViewNames(NameStyle.PLAIN))
+    a = ScriptedServer("a", tools=["y", "z"], answers={"tools/call": echo})
+    async with open_world(a, late, views={"v": plain}) as world:
+        await trio.sleep(1)
+        with pytest.raises(UnknownEntry):
+            await world.mrtr_round("tools/call", {"name": "y", "arguments": {}}, endpoint=in_view())
+        answer = await world.mrtr_round("tools/call", {"name": "z", "arguments": {}}, endpoint=in_view())
+        assert isinstance(answer, Answered)
+
+
+async def _never(params: dict[str, Any]) -> object:
+    await trio.sleep_forever()
+
+
+async def test_what_a_view_loses_is_heard_of_no_more() -> None:
+    """A watch ends, and a call that a person is asked about is not sent."""
+    server, updated = of_a(), "notifications/resources/updated"
+    server.spec = replace(server.spec, consent=Consent(tools=kind(ask=("x",))))
+    async with open_world(server, views={"v": A_PART}) as world, trio.open_nursery() as nursery:
+        client, confirmations = await world.client(in_view()), world.gate.authorizer.confirmations
+        nursery.start_soon(client.listen_changes)
+        await client.request("resources/subscribe", {"uri": "a+memo:1"})
+        for uri in ("memo:1", "memo:1/part", "other:1"):
+            await server.notifies(updated, {"uri": uri})
+        await wait_all_tasks_blocked()
+        assert client.notifications_of(updated) == [{"uri": "a+memo:1"}, {"uri": "a+memo:1/part"}]
+        answers: list[Any] = []
+
+        async def call() -> None:
+            answers.append(await client.call("a__x"))
+
+        with confirmations.attach(Channel.CONSOLE):
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            world.configures(server, views={"v": ViewSpec(servers={"a": ViewServer(prompts=("*",))})})
+            (pending,) = confirmations.list_all()
+            awaited(confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, exact=False))
+            await wait_all_tasks_blocked()
+        assert answers[0]["isError"]
+        assert "tools/call" not in server.asked
+        await server.notifies(updated, {"uri": "memo:1"})
+        await wait_all_tasks_blocked()
+        assert len(client.notifications_of(updated)) == 2
+        assert "resources/unsubscribe" in server.asked
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_client_is_told_what_its_view_has(autojump_clock: MockClock) -> None:
+    """Of a server that is not known yet it may have everything."""
+    only_tools = ViewSpec(servers={"a": ViewServer(tools=("*",))})
+    views = {"v": only_tools, "b": ViewSpec(servers={"b": ALL}), "both": ViewSpec(servers={"a": ALL, "b": ALL})}
+    views["late"] = ViewSpec(servers={"late": ALL})
+    b = ScriptedServer("b", tools=["x"])
+    late = ScriptedServer("late", answers={"initialize": _never})
+    async with open_world(of_a(), b, late, views=views) as world:
+        await world.upstreams.by_id["b"].main.life.settled.wait()
+        declared: dict[str, Any] = {}
+        for view in ("v", "b", "both", "late", ""):
+            client = await world.client(in_view(view))
+            declared[view] = client.opened["capabilities"]  # type: ignore[attr-defined]
+        assert declared["v"] == {"tools": {"listChanged": True}, "logging": {}}
+        assert declared["b"] == {"tools": {"listChanged": True}}
+        assert declared["both"] == declared["late"] == declared[""]
+        own = await world.client(in_view("v", server="a"))
+        assert sorted(own.opened["capabilities"]) == ["logging", "tools"]  # type: ignore[attr-defined]
+        client = await world.client(in_view("v"))
+        assert await client.names("prompts/list") == []
+
+
+async def test_results_are_private_where_callers_are_offered_different_things() -> None:
+    server = of_a(revision=LATEST.name)
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"contents": [], "ttlMs": 60_000, "cacheScope": "public", "resultType": "complete"}
+
+    server.answers["resources/read"] = read
+    server.ttl_ms, server.scope = 60_000, "public"
+    for views, public in (({"v": A_PART}, True), ({"v": replace(A_PART, callers=("ann",))}, False)):
+        async with open_world(server, views=views, callers={"ann": CallerSpec("t")}) as world:
+            await world.settled()
+            for endpoint in (SHARED, in_view()):
+                for method, params in (("tools/list", {}), ("resources/read", {"uri": "a+memo:1"})):
+                    answer = await world.mrtr_round(method, params, endpoint=endpoint)
+                    assert isinstance(answer, Answered)
+                    assert answer.freshness.ttl_ms > 0
+                    assert answer.freshness.public is public

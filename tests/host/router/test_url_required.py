@@ -31,6 +31,7 @@ PAGES: dict[str, list[dict[str, object]]] = {
 TARGET_KINDS = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("trust", list(Trust))
 @pytest.mark.parametrize("elicitation", [None, {}, {"url": {}}])
 @pytest.mark.parametrize(("method", "params"), REACHING)
@@ -41,6 +42,7 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
     server that is not trusted a person is asked first, where anybody may be asked; for an untrusted one it is not even
     said (rules 74, 76)."""
     async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
+        await world.settled()
         client = await world.client(capabilities={} if elicitation is None else {"elicitation": elicitation})
         world.approves()
         alone = "" if trust is Trust.TRUSTED else await told(client, method, params)
@@ -92,6 +94,7 @@ UNJUDGED: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "data", [None, {}, {"elicitations": 5}, {"elicitations": [{"url": "https://x"}]}, *UNJUDGED, "https://x"]
 )

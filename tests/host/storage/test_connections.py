@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.hosts.connecting import FileChange, Moved
+from config.desktop.connecting import FileChange, Moved
 from host.storage.connections import Connections, Record
 from host.storage.directory import open_state
 from host.storage.store import StateError

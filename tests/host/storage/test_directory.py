@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from host.storage.directory import State, open_state, state_directory
+from host.storage.directory import State, open_state, replace_file, state_directory
 from host.storage.store import StateError
 
 
@@ -124,4 +124,21 @@ def test_the_key_is_one_for_good_whoever_makes_it(state: State, monkeypatch: pyt
     (state.path / "key").unlink()
     key = state.key()
     assert (len(key), state.key()) == (32, key)
-    assert sorted(each.name for each in state.path.iterdir()) == ["audit", "configs", "hosts", "key", "run"]
+    assert sorted(each.name for each in state.path.iterdir()) == [
+        "audit",
+        "configs",
+        "containers",
+        "hosts",
+        "key",
+        "run",
+    ]
+
+
+def test_a_file_is_replaced_whole_and_is_its_owners_alone(tmp_path: Path) -> None:
+    """Also after a process that was killed while it wrote the next content."""
+    path = tmp_path / "file"
+    (tmp_path / "file.new").write_text("left by a process that was killed")
+    for content in (b"first", b"second"):
+        replace_file(path, content)
+        assert (path.read_bytes(), mode(path)) == (content, 0o600)
+    assert os.listdir(tmp_path) == ["file"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from config.desktop.connecting import connected, given_back
+from config.desktop.entry_form import ENTRY_FORMS
 from config.edit import values
-from config.hosts.connecting import connected, given_back
-from config.hosts.entry_form import ENTRY_FORMS
 from host.storage.connections import Connections, Record
 from host.storage.directory import State, open_state
 from host.storage.foreign_file import CannotReplace, open_foreign

@@ -25,7 +25,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from host.slices import complete, run_inline
 from host.storage.directory import open_state
 from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import (
@@ -37,14 +36,16 @@ from host.storage.store import (
     Revisions,
     StateError,
     StoredCredential,
+    StoredDefinitions,
     StoredGrant,
     StoredItem,
     Transaction,
 )
 from host.subject import Item, Subject
+from tests.kit.awaited import awaited
 from tests.kit.gates import SOURCE, folder, locked, store_opener
 
-APPROVED = StoredItem(ApprovedDefinition("sha256:1", "{}", 1.5, "console"))
+APPROVED = StoredItem(ApprovedDefinition("sha256:1", b"{}", 1.5, "console"))
 Opener = Callable[[], AbstractContextManager[SqliteStore]]
 
 
@@ -76,8 +77,14 @@ def puts(name: str, item: StoredItem | None = APPROVED, server: str = "a") -> Ca
 
 def stored(store: SqliteStore, since: int = 0) -> dict[str, StoredItem]:
     """The tools of the server `a`."""
-    found = run_inline(store.read_definitions(since))
-    return {name: item for server, kind, name, item in found.items if (server, kind) == ("a", "tool")}
+    found = store.load_definitions() if since == 0 else changes(store, since)
+    return found.items.get(("a", "tool"), {})
+
+
+def changes(store: SqliteStore, since: int) -> StoredDefinitions:
+    found = awaited(store.read_definitions(lambda: since))
+    assert found is not None
+    return found
 
 
 def grant(id: str, expires: float | None = None) -> StoredGrant:
@@ -92,7 +99,7 @@ def test_the_database_is_its_owners_alone_whatever_the_umask(state: Path, databa
     former = os.umask(0)
     try:
         with opened(state) as store:
-            run_inline(store.write(puts("x")))
+            awaited(store.write(puts("x")))
             assert {stat.S_IMODE(each.stat().st_mode) for each in (database, state / "run" / "store.lock")} == {0o600}
     finally:
         os.umask(former)
@@ -132,7 +139,7 @@ def test_a_database_that_is_not_for_this_version_is_refused_and_not_touched(
     pragma: str, why: str, state: Path, database: Path
 ) -> None:
     with opened(state) as store:
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
     with closing(sqlite3.connect(database)) as other:
         other.execute(f"PRAGMA {pragma}")
     before = database.read_bytes()
@@ -151,41 +158,41 @@ def remembers(server: str, remembered: RememberedServer) -> Callable[[Transactio
 
 def test_what_is_remembered_of_a_server_is_read_as_it_was_stored(state: Path) -> None:
     with opened(state) as store:
-        assert run_inline(store.read_remembered("a", "id")) is None
-        run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1\n2", "prompt": b""}))))
-        run_inline(store.write(remembers("a", RememberedServer("id", '{"x":1}', {"prompt": b"3"}))))
-        run_inline(store.write(remembers("b", RememberedServer("id", "{}", {}))))
+        assert awaited(store.read_remembered("a", "id")) is None
+        awaited(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1\n2", "prompt": b""}))))
+        awaited(store.write(remembers("a", RememberedServer("id", '{"x":1}', {"prompt": b"3"}))))
+        awaited(store.write(remembers("b", RememberedServer("id", "{}", {}))))
     with opened(state) as store:
         stored = RememberedServer("id", '{"x":1}', {"tool": b"1\n2", "prompt": b"3"})
-        assert run_inline(store.read_remembered("a", "id")) == stored
+        assert awaited(store.read_remembered("a", "id")) == stored
 
 
 def test_each_of_the_last_identities_of_a_server_has_lists_of_its_own(state: Path) -> None:
     def found() -> list[int]:
-        stored = [run_inline(store.read_remembered("a", f"id {number}")) for number in range(5)]
+        stored = [awaited(store.read_remembered("a", f"id {number}")) for number in range(5)]
         return [number for number, each in enumerate(stored) if each and each.lists == {"tool": b"%d" % number}]
 
     with opened(state) as store:
         for number in range(4):
-            run_inline(store.write(remembers("a", RememberedServer(f"id {number}", "{}", {"tool": b"%d" % number}))))
+            awaited(store.write(remembers("a", RememberedServer(f"id {number}", "{}", {"tool": b"%d" % number}))))
         assert found() == [0, 1, 2, 3]
-        run_inline(store.write(remembers("a", RememberedServer("id 0", "{}", {}))))
-        run_inline(store.write(remembers("a", RememberedServer("id 4", "{}", {"tool": b"4"}))))
+        awaited(store.write(remembers("a", RememberedServer("id 0", "{}", {}))))
+        awaited(store.write(remembers("a", RememberedServer("id 4", "{}", {"tool": b"4"}))))
         assert found() == [0, 2, 3, 4]
 
 
 def test_a_damaged_list_is_not_remembered(state: Path, database: Path) -> None:
     with opened(state) as store:
-        run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1"}))))
+        awaited(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1"}))))
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("UPDATE remembered_list SET entries = x'00'")
     with opened(state) as store:
-        assert run_inline(store.read_remembered("a", "id")) is None
+        assert awaited(store.read_remembered("a", "id")) is None
 
 
 def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, database: Path) -> None:
     with opened(state) as store:
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("DROP TABLE remembered_server")
         other.execute("DROP TABLE remembered_list")
@@ -194,30 +201,29 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, datab
         other.execute("PRAGMA user_version = 1")
     for _ in range(2):
         with opened(state) as store:
-            run_inline(store.write(remembers("a", RememberedServer("id", "{}", {}))))
-            assert [item[2] for item in run_inline(store.read_definitions(0)).items] == ["x"]
+            awaited(store.write(remembers("a", RememberedServer("id", "{}", {}))))
+            assert stored(store).keys() == {"x"}
 
 
 def test_what_was_approved_of_a_stateless_server_stays_approved(state: Path, database: Path) -> None:
     """Its definitions were stored like those of a server with sessions, which has none of its own then."""
     with opened(state) as store:
         for server, revisions in {"a": ["2025-11-25"], "b": ["2025-11-25", "2026-07-28"], "c": []}.items():
-            run_inline(store.write(puts("x", server=server)))
+            awaited(store.write(puts("x", server=server)))
             for revision in revisions:
                 said = RememberedServer(revision, json.dumps({"revision": revision}, separators=(",", ":")), {})
-                run_inline(store.write(remembers(server, said)))
-        run_inline(store.write(lambda transaction: transaction.put_items("b", "launch", {"": APPROVED})))
+                awaited(store.write(remembers(server, said)))
+        awaited(store.write(lambda transaction: transaction.put_items("b", "launch", {"": APPROVED})))
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("PRAGMA user_version = 4")
     for _ in range(2):
         with opened(state) as store:
-            kept = [item[:3] for item in run_inline(store.read_definitions(0)).items]
-            assert sorted(kept) == [
-                ("a", "tool", "x"),
-                ("b", "launch", ""),
-                ("b", "stateless tool", "x"),
-                ("c", "tool", "x"),
-            ]
+            assert {key: list(items) for key, items in store.load_definitions().items.items()} == {
+                ("a", "tool"): ["x"],
+                ("b", "launch"): [""],
+                ("b", "stateless tool"): ["x"],
+                ("c", "tool"): ["x"],
+            }
 
 
 # Credentials
@@ -229,45 +235,45 @@ SEALED = StoredCredential("https://mcp.example/mcp", "https://login.example", "s
 
 def test_credentials_are_those_of_one_server_and_owner(state: Path) -> None:
     with opened(state) as one, opened(state) as other:
-        run_inline(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
-        run_inline(one.write(lambda transaction: transaction.put_credential(FILES, SEALED)))
-        stored = run_inline(other.read_credentials())
+        awaited(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        awaited(one.write(lambda transaction: transaction.put_credential(FILES, SEALED)))
+        stored = awaited(other.read_credentials())
         assert {key: each._replace(revision=0) for key, each in stored.items()} == {NOTES: SEALED, FILES: SEALED}
         assert stored[NOTES].revision < stored[FILES].revision == other.poll().credentials
-        run_inline(other.write(lambda transaction: transaction.remove_credential(NOTES)))
-        assert list(run_inline(one.read_credentials())) == [FILES]
+        awaited(other.write(lambda transaction: transaction.remove_credential(NOTES)))
+        assert list(awaited(one.read_credentials())) == [FILES]
 
 
 def test_another_login_takes_the_place_of_the_former_one(state: Path) -> None:
     """Also one at another issuer."""
     elsewhere = SEALED._replace(issuer="https://other.example", resource="https://mcp.example")
     with opened(state) as store:
-        first = run_inline(store.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
-        second = run_inline(store.write(lambda transaction: transaction.put_credential(NOTES, elsewhere)))
-        assert run_inline(store.read_credentials()) == {NOTES: second}
+        first = awaited(store.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        second = awaited(store.write(lambda transaction: transaction.put_credential(NOTES, elsewhere)))
+        assert awaited(store.read_credentials()) == {NOTES: second}
         assert second.revision > first.revision
         assert second._replace(revision=0) == elsewhere
 
 
 def test_a_lease_is_for_one_holder_until_it_ends(state: Path) -> None:
     def lease(store: SqliteStore, holder: str, now: float) -> bool:
-        return run_inline(store.write(lambda transaction: transaction.lease_credential(NOTES, holder, now, now + 10)))
+        return awaited(store.write(lambda transaction: transaction.lease_credential(NOTES, holder, now, now + 10)))
 
     with opened(state) as one, opened(state) as other:
         assert not lease(one, "one", 0), "there is nothing to refresh"
-        run_inline(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        awaited(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
         before = one.poll().credentials
         assert lease(one, "one", 0)
         assert not lease(other, "other", 9)
         assert lease(one, "one", 5)
         assert not lease(other, "other", 14)
         assert lease(other, "other", 15)
-        run_inline(one.write(lambda transaction: transaction.end_lease(NOTES, "one")))
+        awaited(one.write(lambda transaction: transaction.end_lease(NOTES, "one")))
         assert not lease(one, "one", 16)
-        run_inline(other.write(lambda transaction: transaction.end_lease(NOTES, "other")))
+        awaited(other.write(lambda transaction: transaction.end_lease(NOTES, "other")))
         assert lease(one, "one", 16)
         assert one.poll().credentials == before, "a lease changes no credentials"
-        run_inline(other.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        awaited(other.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
         assert lease(other, "other", 17), "credentials are stored without a lease"
 
 
@@ -296,24 +302,24 @@ def test_a_damaged_database_is_kept_under_another_name_and_everything_is_lost(
     how: Callable[[Path], None], state: Path, database: Path
 ) -> None:
     with opened(state) as store:
-        run_inline(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(200)]))
+        awaited(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(200)]))
     how(database)
     broken = database.read_bytes()
     with opened(state) as store:
-        found = run_inline(store.read_definitions(0))
-        assert (found.items, found.lost) == ([], "the database that held the approved definitions is gone")
+        found = store.load_definitions()
+        assert (found.items, found.lost) == ({}, "the database that held the approved definitions is gone")
         assert store.read_grants() == []
-        run_inline(store.write(puts("y")))
+        awaited(store.write(puts("y")))
     (kept,) = (each for each in state.glob("colonnade.db.damaged-*") if not each.name.endswith("-journal"))
     assert kept.read_bytes() == broken
     with opened(state) as store:
         assert stored(store) == {"y": APPROVED}
-        assert run_inline(store.read_definitions(0)).lost is not None, "until a person decides anew"
+        assert store.load_definitions().lost is not None, "until a person decides anew"
 
 
 def test_a_damaged_database_that_another_process_has_open_stays_where_it_is(state: Path, database: Path) -> None:
     with opened(state) as store:
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
         damage_head(database)
         with (
             pytest.raises(StateError, match=r"is damaged .*another process has it open: stop every host"),
@@ -332,20 +338,20 @@ def test_nobody_opens_the_database_while_it_is_put_aside(state: Path, database: 
 
 def test_a_configuration_that_the_database_does_not_hold_any_more_is_lost(state: Path, database: Path) -> None:
     with opened(state) as store:
-        run_inline(store.write(puts("x")))
-        assert run_inline(store.read_definitions(0)).lost is None
+        awaited(store.write(puts("x")))
+        assert store.load_definitions().lost is None
     database.unlink()
     with opened(state) as store:
-        assert "is gone" in str(run_inline(store.read_definitions(0)).lost)
-        run_inline(store.write(lambda transaction: transaction.clear_lost()))
+        assert "is gone" in str(store.load_definitions().lost)
+        awaited(store.write(lambda transaction: transaction.clear_lost()))
     with opened(state) as store:
-        assert run_inline(store.read_definitions(0)).lost is None
+        assert store.load_definitions().lost is None
 
 
 def test_what_a_killed_writer_left_is_put_right(state: Path, database: Path) -> None:
     """The journal of a transaction that was cut off in the middle of its pages is played back."""
     with opened(state) as store:
-        run_inline(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(300)]))
+        awaited(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(300)]))
     program = f"""
         import os, signal, sqlite3
         other = sqlite3.connect({str(database)!r}, isolation_level=None)
@@ -381,11 +387,11 @@ def test_a_database_that_is_taken_away_while_it_is_open_takes_nothing_more(
     how: Callable[[Path], None], state: Path, database: Path
 ) -> None:
     with opened(state) as store:
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
         before = store.poll()
         how(database)
         with pytest.raises(StateError, match="was removed or replaced while this program ran; start it again"):
-            run_inline(store.write(puts("y")))
+            awaited(store.write(puts("y")))
         assert store.poll() == before
         assert not store.is_reliable
         assert "start it again" in str(store.problem)
@@ -400,7 +406,7 @@ def test_a_change_that_raced_with_the_exchange_of_the_file_is_not_confirmed(stat
 
     with opened(state) as store:
         with pytest.raises(StateError, match="removed or replaced"):
-            run_inline(store.write(change, lambda result, revisions: confirmed.append(result)))
+            awaited(store.write(change, lambda result, revisions: confirmed.append(result)))
         assert confirmed == []
     with opened(state) as store:
         assert stored(store) == {}
@@ -409,16 +415,16 @@ def test_a_change_that_raced_with_the_exchange_of_the_file_is_not_confirmed(stat
 def test_an_older_copy_that_is_written_over_the_file_counts_from_then_on(state: Path, database: Path) -> None:
     """It is the same file for the operating system; nothing that it does not hold is believed any more."""
     with opened(state) as store:
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
         older = database.with_suffix(".older")
         older.write_bytes(database.read_bytes())
-        run_inline(store.write(puts("y")))
+        awaited(store.write(puts("y")))
         known = store.poll().definitions
         subprocess.run(["cp", older, database], check=True)
         assert store.poll().definitions == known - 1
-        found = run_inline(store.read_definitions(known))
-        assert ([name for _, _, name, _ in found.items], found.complete) == (["x"], True)
-        run_inline(store.write(puts("z")))
+        found = changes(store, known)
+        assert ([*found.items["a", "tool"]], found.complete) == (["x"], True)
+        awaited(store.write(puts("z")))
     with opened(state) as store:
         assert set(stored(store)) == {"x", "z"}
 
@@ -427,12 +433,12 @@ def test_damage_that_shows_while_a_host_runs_is_a_problem_until_it_is_started_ag
     state: Path, database: Path
 ) -> None:
     with opened(state) as store:
-        run_inline(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(300)]))
+        awaited(store.write(lambda transaction: [puts(f"x{n}")(transaction) for n in range(300)]))
         with opened(state) as other:
-            run_inline(other.write(puts("z")))  # what is cached here is not current any more
+            awaited(other.write(puts("z")))  # what is cached here is not current any more
         damage(database)
         with pytest.raises(StateError):
-            run_inline(store.write(lambda transaction: [puts(f"x{n}", None)(transaction) for n in range(300)]))
+            awaited(store.write(lambda transaction: [puts(f"x{n}", None)(transaction) for n in range(300)]))
         assert "is damaged" in str(store.problem)
         assert not store.is_reliable
 
@@ -444,8 +450,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TIMES = st.floats(0, 2**40)
 ITEMS = st.builds(
     StoredItem,
-    st.none() | st.builds(ApprovedDefinition, TEXTS, st.none() | TEXTS, TIMES, TEXTS),
-    st.none() | st.builds(OfferedDefinition, TEXTS, st.none() | TEXTS, TIMES),
+    st.none() | st.builds(ApprovedDefinition, TEXTS, st.none() | TEXTS.map(str.encode), TIMES, TEXTS),
+    st.none() | st.builds(OfferedDefinition, TEXTS, st.none() | TEXTS.map(str.encode), TIMES),
     st.none() | TEXTS,
     st.booleans(),
 )
@@ -456,9 +462,9 @@ def test_items_come_back_as_they_were_stored(items: dict[str, StoredItem], data:
     """Any text as a name, any value; and what is taken out is out."""
     gone = data.draw(st.sets(st.sampled_from(sorted(items)))) if items else set()
     with memory_state() as state, opened(state) as store:
-        run_inline(store.write(lambda transaction: transaction.put_items("a", "tool", items)))
+        awaited(store.write(lambda transaction: transaction.put_items("a", "tool", items)))
         assert stored(store) == items
-        run_inline(store.write(lambda transaction: transaction.put_items("a", "tool", dict.fromkeys(gone))))
+        awaited(store.write(lambda transaction: transaction.put_items("a", "tool", dict.fromkeys(gone))))
         with opened(state) as other:
             assert stored(other) == {name: item for name, item in items.items() if name not in gone}
 
@@ -471,23 +477,23 @@ def memory_state() -> Iterator[Path]:
 
 def test_a_reader_gets_what_changed_and_all_of_it_after_a_removal(state: Path) -> None:
     with opened(state) as store, opened(state) as other:
-        run_inline(store.write(puts("x")))
-        known = run_inline(other.read_definitions(0)).revision
-        run_inline(store.write(puts("y")))
+        awaited(store.write(puts("x")))
+        known = other.load_definitions().revision
+        awaited(store.write(puts("y")))
         assert other.poll().definitions == known + 1
-        found = run_inline(other.read_definitions(known))
-        assert ([name for _, _, name, _ in found.items], found.complete) == (["y"], False)
-        run_inline(store.write(puts("x", None)))
-        found = run_inline(other.read_definitions(known + 1))
-        assert ([name for _, _, name, _ in found.items], found.complete) == (["y"], True)
+        found = changes(other, known)
+        assert ([*found.items["a", "tool"]], found.complete) == (["y"], False)
+        awaited(store.write(puts("x", None)))
+        found = changes(other, known + 1)
+        assert ([*found.items["a", "tool"]], found.complete) == (["y"], True)
 
 
 def test_a_change_sees_what_others_changed_since_a_revision(state: Path) -> None:
     with opened(state) as store, opened(state) as other:
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
         known = store.poll().definitions
-        run_inline(other.write(puts("y", server="b")))
-        seen = run_inline(
+        awaited(other.write(puts("y", server="b")))
+        seen = awaited(
             store.write(
                 lambda transaction: (
                     transaction.changed_since(known, "a", "tool"),
@@ -504,18 +510,18 @@ def test_configurations_do_not_see_each_other(state: Path, tmp_path: Path) -> No
     directory = open_state(state)
     with open_store(directory, tmp_path / "one.yaml") as one, open_store(directory, tmp_path / "two.yaml") as two:
         before = two.poll()
-        run_inline(one.write(puts("x")))
-        run_inline(one.write(lambda transaction: transaction.put_grant(grant("g"))))
+        awaited(one.write(puts("x")))
+        awaited(one.write(lambda transaction: transaction.put_grant(grant("g"))))
         assert (stored(two), two.read_grants(), two.poll()) == ({}, [], before)
 
 
 def test_grants_are_stored_taken_out_and_cleared_away_when_they_are_over(state: Path) -> None:
     with opened(state) as store, opened(state) as other:
         for each in (grant("a"), grant("b", 10.0), grant("c", 20.0)):
-            run_inline(store.write(lambda transaction, each=each: transaction.put_grant(each)))  # type: ignore[misc]
+            awaited(store.write(lambda transaction, each=each: transaction.put_grant(each)))  # type: ignore[misc]
         assert other.read_grants() == [grant("a"), grant("b", 10.0), grant("c", 20.0)]
         before = other.poll()
-        run_inline(store.write(lambda transaction: transaction.remove_grants(frozenset("a"), 15.0)))
+        awaited(store.write(lambda transaction: transaction.remove_grants(frozenset("a"), 15.0)))
         assert other.poll() == Revisions(before.definitions, before.grants + 1)
         assert other.read_grants() == [grant("c", 20.0)]
 
@@ -528,7 +534,7 @@ def test_a_change_that_raises_changes_nothing(state: Path) -> None:
     with opened(state) as store:
         before = store.poll()
         with pytest.raises(LookupError):
-            run_inline(store.write(change))
+            awaited(store.write(change))
         assert (stored(store), store.poll()) == ({}, before)
 
 
@@ -562,7 +568,7 @@ async def test_changes_that_wait_together_are_one_transaction_and_confirmed_in_o
 
         async def write(name: str, change: Callable[[Transaction], None]) -> None:
             with pytest.raises(LookupError) if change is fails else nullcontext():
-                await complete(store.write(change, lambda result, revisions: order.append(name)))
+                await store.write(change, lambda result, revisions: order.append(name))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(write, "first", first)
@@ -583,7 +589,7 @@ async def test_a_change_that_cannot_be_stored_fails_alone(state: Path) -> None:
 
         async def write(name: str) -> None:
             try:
-                await complete(store.write(puts(name)))
+                await store.write(puts(name))
             except StateError:
                 failed.append(name)
 
@@ -602,11 +608,11 @@ async def test_a_change_that_is_called_off_is_not_begun(state: Path) -> None:
     with threaded(state) as store:
         await store._turn.acquire()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(complete, store.write(puts("x")))
+            nursery.start_soon(store.write, puts("x"))
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
         store._turn.release()
-        await complete(store.write(puts("y")))
+        await store.write(puts("y"))
         assert set(stored(store)) == {"y"}
 
 
@@ -619,11 +625,11 @@ async def test_who_is_cancelled_when_its_turn_comes_stores_what_the_others_wait_
 
             async def lead() -> None:
                 with leading:
-                    await complete(store.write(puts("a")))
+                    await store.write(puts("a"))
 
             nursery.start_soon(lead)
             await wait_all_tasks_blocked()
-            nursery.start_soon(complete, store.write(puts("b")))
+            nursery.start_soon(store.write, puts("b"))
             await wait_all_tasks_blocked()
             store._turn.release()
             leading.cancel()
@@ -637,12 +643,12 @@ async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(
     order: list[str] = []
     monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.3)
     with threaded(state) as store:
-        await complete(store.write(puts("x")))
+        await store.write(puts("x"))
         known = store.poll()
 
         async def write() -> None:
             with pytest.raises(StateError, match=r"another process has held .* for 0.3 s; end it"):
-                await complete(store.write(puts("y")))
+                await store.write(puts("y"))
             order.append("refused")
 
         with locked(state):
@@ -655,7 +661,7 @@ async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(
                 order.append("others")
         assert order == ["others", "refused"]
         assert store.problem is None
-        await complete(store.write(puts("y")))
+        await store.write(puts("y"))
         assert set(stored(store)) == {"x", "y"}
 
 
@@ -677,7 +683,7 @@ async def test_changes_that_wait_for_the_lock_of_another_process_wait_together(
 
         async def write(name: str) -> None:
             with pytest.raises(StateError, match="another process has held"):
-                await complete(store.write(puts(name)))
+                await store.write(puts(name))
             refused.append(name)
 
         with locked(state):
@@ -692,11 +698,13 @@ async def test_changes_that_wait_for_the_lock_of_another_process_wait_together(
 
 async def test_reading_waits_in_a_thread_too(state: Path) -> None:
     with threaded(state) as store:
-        await complete(store.write(puts("x")))
+        await store.write(puts("x"))
         done = trio.Event()
 
         async def read() -> None:
-            assert [name for _, _, name, _ in (await complete(store.read_definitions(0))).items] == ["x"]
+            found = await store.read_definitions(lambda: 0)
+            assert found is not None
+            assert [*found.items["a", "tool"]] == ["x"]
             done.set()
 
         async with trio.open_nursery() as nursery:
@@ -711,7 +719,7 @@ def test_a_locked_database_is_relied_on_for_a_while(state: Path) -> None:
     now = [0.0]
     with store_opener(state, monotonic=lambda: now[0]) as open_one:
         store = open_one()
-        run_inline(store.write(puts("x")))
+        awaited(store.write(puts("x")))
         known = store.poll()
         with locked(state):
             now[0] += LOCKED_LIMIT - 0.001
@@ -723,6 +731,7 @@ def test_a_locked_database_is_relied_on_for_a_while(state: Path) -> None:
         assert (store.poll(), store.is_current, store.is_reliable) == (known, True, True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_refuses_what_would_need_to_be_remembered(state: Path) -> None:
     """And leaves what was stored before, also for what is stored once there is room again."""
 
@@ -743,16 +752,16 @@ def test_a_full_disk_refuses_what_would_need_to_be_remembered(state: Path) -> No
     assert "the database" in done.stderr
     with opened(state) as store:
         assert sorted(stored(store)) == sorted(kept)
-        run_inline(store.write(puts("more")))
+        awaited(store.write(puts("more")))
 
 
 def fill(state: Path) -> None:
     """Print the name of each item that was stored until none can be."""
-    item = StoredItem(ApprovedDefinition("sha256:1", "x" * 20_000, 1.0, "console"))
+    item = StoredItem(ApprovedDefinition("sha256:1", b"x" * 20_000, 1.0, "console"))
     with opened(state) as store:
         for number in range(100):
             try:
-                run_inline(store.write(puts(f"x{number}", item)))
+                awaited(store.write(puts(f"x{number}", item)))
             except StateError as problem:
                 print(problem, file=sys.stderr)
                 return

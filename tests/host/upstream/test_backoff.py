@@ -22,6 +22,7 @@ from host.upstream.backoff import (
     ReadingBudget,
     Restarts,
 )
+from tests.kit.examples import examples
 
 MIDDLE = 0.5
 """The jitter that changes nothing."""
@@ -59,7 +60,7 @@ def test_failing_for_ever_neither_overflows_nor_waits_longer() -> None:
     assert backoff.failures <= 32
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1))))
 def test_every_wait_is_within_bounds(failures: list[tuple[float, float]]) -> None:
     backoff = Backoff()
@@ -80,7 +81,7 @@ def test_five_starts_are_spread_over_half_a_minute_and_then_there_is_one_a_minut
     assert all(MAX_DELAY <= later - former <= 1.2 * MAX_DELAY for former, later in pairwise(starts[4:]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.floats(0, 40), st.floats(0, 1)), min_size=6, max_size=60))
 def test_no_minute_sees_more_than_five_starts_however_long_each_lasts(lives: list[tuple[float, float]]) -> None:
     restarts, now, starts = Restarts(), 0.0, []

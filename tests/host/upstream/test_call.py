@@ -7,22 +7,24 @@ from trio.testing import MockClock
 
 from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import Request
-from host.upstream.call import MAX_CALL_SECONDS, CallDeadline, PendingServerRequest, UpstreamCall
+from host.source import SHARED
+from host.upstream.call import CallDeadline, PendingServerRequest, UpstreamCall
+from host.wire.deadlines import CallScope
 
 
 def origin() -> UpstreamCall:
-    return UpstreamCall(Exchange(Request(1, "tools/call"), {}, Caller("a", None), NoClient()), CallDeadline(10))
+    return UpstreamCall(Exchange(Request(1, "tools/call"), {}, Caller("a", SHARED), NoClient()), CallDeadline(10))
 
 
 async def test_progress_puts_the_deadline_off_up_to_the_ceiling(autojump_clock: MockClock) -> None:
     """(rule 48)"""
     began = trio.current_time()
-    patience = CallDeadline(100)
+    patience = CallDeadline(100, 600)
     with patience.scope:
         while True:
             await trio.sleep(50)
             patience.extend()
-    assert trio.current_time() - began == MAX_CALL_SECONDS
+    assert trio.current_time() - began == 600
 
 
 async def test_the_clock_stands_still_while_a_person_is_asked(autojump_clock: MockClock) -> None:
@@ -68,3 +70,21 @@ async def test_a_question_that_is_answered_keeps_nothing(autojump_clock: MockClo
 async def test_a_question_that_belongs_to_no_request_goes_to_where_its_client_listens() -> None:
     standing = NoClient()
     assert PendingServerRequest([], standing).client is standing
+
+
+async def test_a_question_that_ends_after_its_call_moves_no_deadline_of_the_next(autojump_clock: MockClock) -> None:
+    """Both calls have the scope of their connection."""
+    with (scope := CallScope(stays=True)).take():
+        former, present = CallDeadline(10, 60, scope=scope), CallDeadline(10, 60, scope=scope)
+        with former:
+            former.pause()
+        with present:
+            expected = scope.deadline = trio.current_time() + 10
+            former.resume()
+            former.extend()
+            former.pause()
+            former.remove()
+            assert scope.deadline == expected
+            await trio.sleep_forever()
+        await trio.sleep(100)
+    scope.close()

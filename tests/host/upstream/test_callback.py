@@ -13,7 +13,7 @@ import trio
 from host.oauth.authorization import ForeignAnswer
 from host.oauth.problem import OAuthProblem
 from host.upstream.callback import Callback
-from host.upstream.login import bind_callback
+from host.upstream.login import bind_callback, serve_callback
 from host.wire.listener import serve_http
 
 LINK = "https://login.example/authorize?state=x"
@@ -56,92 +56,124 @@ class Page:
         return page.headers["set-cookie"].partition(";")[0]
 
 
+class Linked:
+    """A login whose parts the test sets."""
+
+    def __init__(self, *, ended: bool = False, **purpose: str) -> None:
+        self.purpose = purpose
+        self.problem: OAuthProblem | None = None
+        self.refusal: OAuthProblem | None = None
+        self.calls: list[str] = []
+        self.taken: list[str] = []
+        self.waiting, self.ended = trio.Event(), trio.Event()
+        if ended:
+            self.ended.set()
+
+    async def show(self) -> dict[str, str]:
+        await self._note("show")
+        return self.purpose
+
+    async def begin(self) -> str:
+        await self._note("begin")
+        return LINK
+
+    def take(self, query: str) -> None:
+        self.taken.append(query)
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def wait_outcome(self) -> str:
+        self.waiting.set()
+        await self.ended.wait()
+        return "You are logged in."
+
+    async def _note(self, what: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(what)
+        if self.problem is not None:
+            raise self.problem
+
+
 @asynccontextmanager
 async def opened(problem: OAuthProblem | None = None, login: Linked | None = None) -> AsyncIterator[Page]:
-    taken: list[str] = []
-
-    def take(query: str) -> None:
-        taken.append(query)
-        if problem is not None:
-            raise problem
-
+    login = login or Linked(ended=True)
+    login.refusal = problem
     with bind_callback() as bound:
-        callback = Callback(bound, LINK, take, login)
+        callback = Callback(bound, login)
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_http, callback.serve, bound)
-            yield Page(callback, taken)
+            yield Page(callback, login.taken)
             nursery.cancel_scope.cancel()
 
 
-async def test_the_browser_that_began_brings_the_answer() -> None:
-    async with opened() as page:
-        cookie = await page.start()
-        seen = await page.get("/oauth/callback?code=c0de&state=st4te", cookie=f"other=1; {cookie}")
-        assert seen.status == 200
-        assert page.taken == ["code=c0de&state=st4te"]
-        assert page.callback.finished.is_set()
-        assert not re.search("c0de|st4te", seen.text + str(seen.headers))
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    async with opened() as made:
+        yield made
 
 
-async def test_the_cookie_is_for_the_login_alone() -> None:
-    async with opened() as page:
-        seen = await page.get(page.callback.start_url.removeprefix(page.callback.origin))
-        _, *attributes = seen.headers["set-cookie"].split("; ")
-        assert {"HttpOnly", "SameSite=Lax", "Path=/oauth/"} <= set(attributes)
-        assert seen.headers["referrer-policy"] == "no-referrer"
-        assert seen.headers["cache-control"] == "no-store"
+async def test_the_browser_that_began_brings_the_answer(page: Page) -> None:
+    cookie = await page.start()
+    seen = await page.get("/oauth/callback?code=c0de&state=st4te", cookie=f"other=1; {cookie}")
+    assert seen.status == 200
+    assert page.taken == ["code=c0de&state=st4te"]
+    assert page.callback.finished.is_set()
+    assert not re.search("c0de|st4te", seen.text + str(seen.headers))
+
+
+async def test_the_cookie_is_for_the_login_alone(page: Page) -> None:
+    seen = await page.get(page.callback.start_url.removeprefix(page.callback.origin))
+    _, *attributes = seen.headers["set-cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Lax", "Path=/oauth/"} <= set(attributes)
+    assert seen.headers["referrer-policy"] == "no-referrer"
+    assert seen.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize("cookie", [None, "", "colonnade_login=", "colonnade_login=guess", "x=y"])
-async def test_another_browser_cannot_end_the_login(cookie: str | None) -> None:
+async def test_another_browser_cannot_end_the_login(page: Page, cookie: str | None) -> None:
     """Login CSRF: somebody sends a person a link with an answer of their own."""
-    async with opened() as page:
-        assert (await page.get("/oauth/callback?code=c&state=s", cookie=cookie)).status == 403
-        await page.start()
-        assert (await page.get("/oauth/callback?code=c&state=s", cookie=cookie)).status == 403
-        assert page.taken == []
-        assert not page.callback.finished.is_set()
+    assert (await page.get("/oauth/callback?code=c&state=s", cookie=cookie)).status == 403
+    await page.start()
+    assert (await page.get("/oauth/callback?code=c&state=s", cookie=cookie)).status == 403
+    assert page.taken == []
+    assert not page.callback.finished.is_set()
 
 
 @pytest.mark.parametrize("order", [0, 1])
-async def test_a_cookie_that_another_page_has_set_changes_nothing(order: int) -> None:
+async def test_a_cookie_that_another_page_has_set_changes_nothing(page: Page, order: int) -> None:
     """Pages at other ports of 127.0.0.1 share its cookies: theirs does not end the login, and does not stop it."""
-    async with opened() as page:
-        cookie, forged = await page.start(), "colonnade_login=forged"
-        assert (await page.get("/oauth/callback?code=evil&state=s", cookie=forged)).status == 403
-        both = "; ".join((cookie, forged) if order else (forged, cookie))
-        assert (await page.get("/oauth/callback?code=c&state=s", cookie=both)).status == 200
-        assert page.taken == ["code=c&state=s"]
+    cookie, forged = await page.start(), "colonnade_login=forged"
+    assert (await page.get("/oauth/callback?code=evil&state=s", cookie=forged)).status == 403
+    both = "; ".join((cookie, forged) if order else (forged, cookie))
+    assert (await page.get("/oauth/callback?code=c&state=s", cookie=both)).status == 200
+    assert page.taken == ["code=c&state=s"]
 
 
-async def test_no_other_page_can_read_what_is_here() -> None:
-    async with opened() as page:
-        start = page.callback.start_url.removeprefix(page.callback.origin)
-        for path in (start, "/oauth/callback?code=c", "/"):
-            seen = await page.get(path, origin="https://evil.example")
-            assert not [name for name in seen.headers if name.startswith("access-control-")]
-        assert page.taken == []
+async def test_no_other_page_can_read_what_is_here(page: Page) -> None:
+    start = page.callback.start_url.removeprefix(page.callback.origin)
+    for path in (start, "/oauth/callback?code=c", "/"):
+        seen = await page.get(path, origin="https://evil.example")
+        assert not [name for name in seen.headers if name.startswith("access-control-")]
+    assert page.taken == []
 
 
-async def test_a_login_begins_in_one_browser() -> None:
+async def test_a_login_begins_in_one_browser(page: Page) -> None:
     """Another program that saw the link later cannot begin in its own browser. A person may have lost the page."""
-    async with opened() as page:
-        cookie, link = await page.start(), page.callback.start_url.removeprefix(page.callback.origin)
-        for foreign in (None, "colonnade_login=forged"):
-            again = await page.get(link, cookie=foreign)
-            assert (again.status, "begin another login: colonnade login" in again.text) == (409, True)
-        again = await page.get(link, cookie=cookie)
-        assert (again.status, again.headers["location"], "set-cookie" in again.headers) == (303, LINK, False)
-        assert (await page.get("/oauth/callback?code=c", cookie=cookie)).status == 200
+    cookie, link = await page.start(), page.callback.start_url.removeprefix(page.callback.origin)
+    for foreign in (None, "colonnade_login=forged"):
+        again = await page.get(link, cookie=foreign)
+        assert (again.status, "begin another login: colonnade login" in again.text) == (409, True)
+    again = await page.get(link, cookie=cookie)
+    assert (again.status, again.headers["location"], "set-cookie" in again.headers) == (303, LINK, False)
+    assert (await page.get("/oauth/callback?code=c", cookie=cookie)).status == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost", "127.0.0.1", "127.0.0.1:1"])
-async def test_a_name_that_leads_here_is_refused(host: str) -> None:
+async def test_a_name_that_leads_here_is_refused(page: Page, host: str) -> None:
     """DNS rebinding."""
-    async with opened() as page:
-        start = page.callback.start_url.removeprefix(page.callback.origin)
-        assert (await page.get(start, host=host)).status == 403
-        assert not page.callback.begun
+    start = page.callback.start_url.removeprefix(page.callback.origin)
+    assert (await page.get(start, host=host)).status == 403
+    assert not page.callback.begun
 
 
 @pytest.mark.parametrize(
@@ -159,11 +191,10 @@ async def test_a_name_that_leads_here_is_refused(host: str) -> None:
         "/api/v1/state",
     ],
 )
-async def test_there_is_nothing_else(path: str) -> None:
-    async with opened() as page:
-        seen = await page.get(path)
-        assert seen.status == 404
-        assert "location" not in seen.headers
+async def test_there_is_nothing_else(page: Page, path: str) -> None:
+    seen = await page.get(path)
+    assert seen.status == 404
+    assert "location" not in seen.headers
 
 
 @pytest.mark.parametrize(
@@ -196,49 +227,18 @@ async def test_a_foreign_answer_leaves_the_login_open() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "DELETE"])
-async def test_only_get_is_answered(method: str) -> None:
-    async with opened() as page:
-        assert (await page.get("/oauth/callback?code=c", method=method)).status == 403
-        assert page.taken == []
+async def test_only_get_is_answered(page: Page, method: str) -> None:
+    assert (await page.get("/oauth/callback?code=c", method=method)).status == 403
+    assert page.taken == []
 
 
-async def test_a_long_answer_is_refused() -> None:
-    async with opened() as page:
-        cookie = await page.start()
-        assert (await page.get(f"/oauth/callback?code={'c' * 9000}", cookie=cookie)).status == 400
-        assert page.taken == []
+async def test_a_long_answer_is_refused(page: Page) -> None:
+    cookie = await page.start()
+    assert (await page.get(f"/oauth/callback?code={'c' * 9000}", cookie=cookie)).status == 400
+    assert page.taken == []
 
 
 # A login that begins in the browser
-
-
-class Linked:
-    """A login whose parts the test sets."""
-
-    def __init__(self, **purpose: str) -> None:
-        self.purpose = purpose
-        self.problem: OAuthProblem | None = None
-        self.calls: list[str] = []
-        self.waiting, self.ended = trio.Event(), trio.Event()
-
-    async def show(self) -> dict[str, str]:
-        await self._note("show")
-        return self.purpose
-
-    async def begin(self) -> str:
-        await self._note("begin")
-        return LINK
-
-    async def wait_outcome(self) -> str:
-        self.waiting.set()
-        await self.ended.wait()
-        return "You are logged in."
-
-    async def _note(self, what: str) -> None:
-        await trio.lowlevel.checkpoint()
-        self.calls.append(what)
-        if self.problem is not None:
-            raise self.problem
 
 
 def path_of(page: Page) -> str:
@@ -280,8 +280,6 @@ async def test_only_the_link_itself_begins_anything() -> None:
         assert (await page.get(path_of(page), host="evil.example")).status == 403
         assert (await page.get(path_of(page), method="POST")).status == 403
         assert login.calls == []
-    async with opened() as page:  # the login of a terminal, which has shown it already
-        assert (await page.get(path_of(page))).status == 404
 
 
 async def test_the_browser_is_told_how_the_login_went() -> None:
@@ -299,3 +297,15 @@ async def test_the_browser_is_told_how_the_login_went() -> None:
         login.ended.set()
         await page.callback.finished.wait()
     assert [each.text for each in seen] == ["The answer has come. You are logged in. You can close this page.\n"]
+
+
+async def test_nobody_listens_after_the_login() -> None:
+    with bind_callback() as bound:
+        callback = Callback(bound, Linked())
+        port = int(callback.origin.rpartition(":")[2])
+        async with serve_callback(callback, bound):
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+                assert b" 403 " in await stream.receive_some()
+    with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+        await trio.open_tcp_stream("127.0.0.1", port)

@@ -14,7 +14,8 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Consent, Eras, Isolation, KindConsent, Rule, Secret, Trust
-from host.admin.state import HostAdmin
+from config.views import NameStyle, ViewNames, ViewServer, ViewSpec
+from host.admin.host_admin import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
 from host.catalog import MAX_INLINE_ENTRIES, Entry, FreshnessHint
@@ -28,8 +29,8 @@ from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY, Era
 from host.router import lists
-from host.slices import run_inline
-from host.source import VIEWERS
+from host.slices import charged
+from host.source import SHARED, Endpoint, viewer_of
 from host.subject import Item
 from host.upstream import catalog_sync
 from host.upstream.backoff import MIN_SPACING
@@ -37,20 +38,21 @@ from host.upstream.pages import MAX_ENTRIES
 from host.upstream.state import Failed, describe_state
 from host.upstream.upstreams import REREAD_WAIT
 from tests.host.audit.kit import verify
+from tests.kit.awaited import awaited
 from tests.kit.control import control_of
 from tests.kit.gates import entry, kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
-from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_client, open_world, tool
 
 CHANGED = "notifications/tools/list_changed"
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.ref.name for entry in world.catalog.snapshot(kind, VIEWERS[Era.SESSION]).entries]
+    return [entry.ref.name for entry in world.catalog.snapshot(kind, viewer_of(Era.SESSION)).entries]
 
 
 def hint_of(world: World, kind: Kind = Kind.TOOL) -> FreshnessHint | None:
-    return world.catalog.hint(world.catalog.snapshot(kind, VIEWERS[Era.SESSION]).parts["a"].source, kind)
+    return world.catalog.hint(world.catalog.snapshot(kind, viewer_of(Era.SESSION)).parts["a"].source, kind)
 
 
 def complaints(world: World) -> list[str]:
@@ -124,8 +126,9 @@ async def test_cursors_that_go_round_end_the_walk(cursor: str) -> None:
         assert "the same cursor twice" in complaints(world)[0]
 
 
-async def test_an_endless_list_is_cut_and_said_to_be() -> None:
+async def test_an_endless_list_is_cut_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     """(rules 5, 94)"""
+    monkeypatch.setattr("host.upstream.pages.MAX_ENTRIES", 400)
 
     async def answer(params: dict[str, Any]) -> object:
         page = int(params.get("cursor", "0"))
@@ -133,7 +136,7 @@ async def test_an_endless_list_is_cut_and_said_to_be() -> None:
 
     async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(names(world)) == MAX_ENTRIES
+        assert len(names(world)) == 400
         assert "the rest is left out" in complaints(world)[0]
 
 
@@ -278,6 +281,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
         assert names(world) == ["n0", "n1"]
 
 
+@pytest.mark.virtual_time
 async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay() -> None:
     huge = tool("huge", description="x" * catalog_sync.MAX_DEFINITION)
     twice = [tool("twice"), tool("b"), tool("twice", description="Another one")]
@@ -292,6 +296,7 @@ async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay(
         assert len(complaints(world)) == 7
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("revision", ["2025-11-25", LATEST.name])
 async def test_a_definition_with_members_that_readers_take_for_one_another_is_left_out_and_named(revision: str) -> None:
     long = tool("long", Name="a", description="x" * 200_000)
@@ -596,25 +601,17 @@ async def test_a_list_that_takes_too_long_is_given_up(autojump_clock: MockClock)
 NEW = LATEST.name
 
 
-async def test_an_empty_cursor_of_a_stateless_server_is_a_cursor() -> None:
-    """(rule 94)"""
-    server = paged({None: {"tools": [tool("a")], "nextCursor": ""}, "": {"tools": [tool("b")]}})
+CIRCLE = "tools/list returned the same cursor twice, and nothing new; reading stopped there"
+
+
+@pytest.mark.parametrize(("more", "said"), [({}, []), ({"nextCursor": ""}, [CIRCLE])])
+async def test_an_empty_cursor_of_a_stateless_server_is_a_cursor(more: dict[str, str], said: list[str]) -> None:
+    """One that comes twice is a circle (rule 94)."""
+    server = paged({None: {"tools": [tool("a")], "nextCursor": ""}, "": {"tools": [tool("b")], **more}})
     server.revision, server.stateless = NEW, True
     async with open_world(server) as world:
         await world.settled()
-        assert (names(world), complaints(world)) == (["a", "b"], [])
-
-
-async def test_an_empty_cursor_that_comes_twice_is_a_circle() -> None:
-    """(rule 94)"""
-    server = paged({None: {"tools": [tool("a")], "nextCursor": ""}, "": {"tools": [tool("b")], "nextCursor": ""}})
-    server.revision, server.stateless = NEW, True
-    async with open_world(server) as world:
-        await world.settled()
-        assert names(world) == ["a", "b"]
-        assert complaints(world) == [
-            "tools/list returned the same cursor twice, and nothing new; reading stopped there"
-        ]
+        assert (names(world), complaints(world)) == (["a", "b"], said)
 
 
 @pytest.mark.parametrize(
@@ -698,6 +695,7 @@ async def test_a_tool_whose_headers_cannot_be_made_is_left_out_and_named(revisio
 PAGE = {"ui": {"resourceUri": "ui://a/page", "visibility": ["model"]}, "ui/resourceUri": "ui://a/page", "v/k": 1.5}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("revision", [NEW, LATEST_LEGACY.name])
 @pytest.mark.parametrize("trust", list(Trust))
 async def test_the_pages_of_an_untrusted_servers_tools_are_not_listed(trust: Trust, revision: str) -> None:
@@ -705,8 +703,7 @@ async def test_the_pages_of_an_untrusted_servers_tools_are_not_listed(trust: Tru
     server = ScriptedServer(
         "a", tools=[tool("x", _meta=PAGE)], resources=["ui://a/page", "x:1"], revision=revision, trust=trust
     )
-    async with open_world(server) as world:
-        client = await world.client("a")
+    async with open_client(server, endpoint="a") as (world, client, _):
         if trust is Trust.UNTRUSTED:
             assert await client.names() == await client.names("resources/list", "uri") == []
         world.approves()
@@ -766,7 +763,7 @@ async def test_a_call_that_began_before_the_change_and_was_not_sent_is_evaluated
             server.sends(Notification(CHANGED))
             await wait_all_tasks_blocked()
             (matter,) = world.gate.authorizer.confirmations.list_all()
-            run_inline(world.gate.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
+            awaited(world.gate.authorizer.confirmations.answer(matter.id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
             assert (await call.comes())["isError"]
         server.hears_nothing_more()
 
@@ -834,6 +831,7 @@ async def test_a_call_waits_for_a_list_no_longer_than_for_its_answer(autojump_cl
         server.hears_nothing_more()
 
 
+@pytest.mark.slow
 async def test_a_call_waits_for_a_list_that_flaps_no_longer_than_it_takes_to_read(autojump_clock: MockClock) -> None:
     """Where somebody waits for it, it is read at once, however slow its pace."""
 
@@ -910,8 +908,8 @@ class Renaming:
 
 
 def entries_of(world: World, server: str) -> Sequence[Entry]:
-    part = world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).parts.get(server)
-    return () if part is None else part.entries
+    part = world.catalog.snapshot(Kind.TOOL, viewer_of(Era.SESSION)).parts.get(server)
+    return () if part is None else tuple(part.by_name.values())
 
 
 def listed(world: World, server: str = "big") -> list[str]:
@@ -991,7 +989,7 @@ async def test_a_long_list_of_definitions_that_clients_refuse_is_named_in_steps_
         assert len(lister.left_out) == MAX_ENTRIES
         before = lister._budget.cost
         with measure_passes() as found:
-            await world.catalog.slices.run(lister._name_unfit(Kind.TOOL), lister._charge)
+            await charged(lister._charge, lister._name_unfit(Kind.TOOL))
         assert found.count > 5
         assert lister._budget.cost > before
 
@@ -1083,18 +1081,50 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
     second = ScriptedServer("other", tools=["x"], answers={"tools/list": other.answer}, start_timeout=600.0)
     async with open_world(big.server(start_timeout=600.0), second) as world:
         await world.settled()
-        caller = Caller("t", None)
+        caller = Caller("t", SHARED)
         denied = iter(range(100))
 
         async def rules_change() -> None:
             number = next(denied)
             denying(world, f"t0_{number}")
-            view = await world.router.lists.view(caller, Kind.TOOL)
+            view = await world.router.lists.shown(caller, Kind.TOOL)
             assert len(view.definitions) == 2 * (MAX_ENTRIES - 2)
             assert not any(b'__t0_%d"' % number in each for each in view.definitions)
 
-        await world.router.lists.view(caller, Kind.TOOL)
+        await world.router.lists.shown(caller, Kind.TOOL)
         await assert_loop_responsive(rules_change, LONGEST)
+
+
+@pytest.mark.slow
+async def test_long_lists_in_many_views_hold_nobody_up() -> None:
+    """While the server renames all its tools, and while the file changes two views."""
+    big = Renaming(MAX_ENTRIES)
+    for turn in range(1, ATTEMPTS + 2):
+        big.make(turn)
+    plain, few = ViewNames(NameStyle.PLAIN), ViewServer(tools=("*7*",))
+    views = {f"few{number}": ViewSpec(servers={"big": few}) for number in range(5)}
+    views |= {f"plain{number}": ViewSpec(names=plain) for number in range(5)}
+    async with open_world(big.server(start_timeout=600.0), views=views) as world:
+        world.work.step = 0.0
+        await world.settled()
+        callers = [Caller("t", Endpoint(view=view)) for view in ("", *views)]
+        patterns = iter("8945602")
+
+        async def show() -> list[int]:
+            return [len((await world.router.lists.shown(caller, Kind.TOOL)).definitions) for caller in callers]
+
+        async def renames() -> None:
+            await changed(world, big, big.turn + 1)
+            await show()
+
+        async def views_change() -> None:
+            part = ViewSpec(servers={"big": ViewServer(tools=(f"*{next(patterns)}*",))})
+            world.configures(world.servers["big"], views={**views, "few0": part, "plain0": replace(part, names=plain)})
+            assert 0 < (await show())[1] < MAX_ENTRIES
+
+        await show()
+        await assert_loop_responsive(renames, LONGEST)
+        await assert_loop_responsive(views_change, LONGEST)
 
 
 async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes(
@@ -1156,7 +1186,8 @@ async def test_a_list_is_swapped_in_one_step() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             await changed(world, big, 1)
-            await trio.lowlevel.checkpoint()
+            for _ in range(2):  # after one, the other task may be cancelled before it has its turn
+                await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
     assert seen == {("t0", 3000, False), ("t1", 3000, True)}
 
@@ -1165,7 +1196,7 @@ Meanwhile = Callable[[World], None]
 
 
 def revokes(world: World) -> None:
-    run_inline(world.gate.definitions.revoke(Item("big", "tool", "t0_7"), "", "console"))
+    awaited(world.gate.definitions.revoke(Item("big", "tool", "t0_7"), "", "console"))
 
 
 def denies(world: World) -> None:
@@ -1182,6 +1213,7 @@ def _fields(spec: object) -> dict[str, Any]:
     return {name: getattr(spec, name) for name in spec.__dataclass_fields__}  # type: ignore[attr-defined]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("meanwhile", "hidden"), [(revokes, {"t0_7"}), (denies, {"t0_7"}), (trusts_less, None)])
 @pytest.mark.parametrize("after", [1, 20, 60])
 async def test_what_is_decided_while_a_list_is_made_holds_for_it(
@@ -1201,7 +1233,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
         async def look() -> None:
             last = None
             while True:
-                view = await world.router.lists.view(Caller("t", None), Kind.TOOL)
+                view = await world.router.lists.shown(Caller("t", SHARED), Kind.TOOL)
                 if decided and view is not last:
                     names = {json.loads(each)["name"].removeprefix("big__") for each in view.definitions}
                     wrong.extend(names if hidden is None else names & hidden)
@@ -1225,7 +1257,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert wrong == []
-        shown = world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).entries
+        shown = world.catalog.snapshot(Kind.TOOL, viewer_of(Era.SESSION)).entries
         assert {entry.ref.name for entry in shown} == (
             set() if hidden is None else {f"t0_{number}" for number in range(1500)} - {"t0_9"} - hidden
         )
@@ -1251,6 +1283,7 @@ async def called(params: dict[str, Any]) -> object:
     return {"content": []}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("revision", [LATEST_LEGACY.name, LATEST.name])
 @pytest.mark.parametrize(("changes", "apart"), [(12, 4.0), (60, 1.0)])
 async def test_each_change_reaches_each_client_within_a_second(
@@ -1333,6 +1366,7 @@ async def test_a_call_of_a_tool_that_was_just_announced_waits_for_its_list(autoj
             await trio.sleep(1)
 
 
+@pytest.mark.slow
 async def test_a_list_that_flaps_is_as_fresh_as_its_budget_allows_and_that_is_told(autojump_clock: MockClock) -> None:
     """A hundred tools are said to cost as much here as 9,999. Clients that ask for them hardly wait."""
     server = ScriptedServer("a", tools=["x"])
@@ -1384,12 +1418,12 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     rules = Consent(tools=KindConsent(deny=tuple(Rule(f"t*x{number}*y") for number in range(RULES))))
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()
-        admin = HostAdmin(control_of(world), world.runtime, world.upstreams, stdio=False)
+        admin = HostAdmin(control_of(world), world.runtime, world.upstreams, world.router, stdio=False)
 
         async def look() -> None:
-            state = await admin.sections(["servers", "catalog", "held"])
+            state = await admin.reader.sections(["servers", "catalog", "held"])
             assert (state["servers"][0]["held"], len(state["catalog"]), len(state["held"])) == (9999, 9999, 500)
             assert set(state["servers"][0]["unmatched"]) == {f"tools.deny: t*x{number}*y" for number in range(RULES)}
-            assert run_inline(admin.explain(Item("big", "tool", "t0_5"), None))["standing"] == "new"
+            assert awaited(admin.explain(Item("big", "tool", "t0_5"), None))["standing"] == "new"
 
         await assert_loop_responsive(look, LONGEST)

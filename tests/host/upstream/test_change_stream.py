@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -20,7 +20,8 @@ from host.protocol.versions import LATEST
 from host.upstream.catalog_sync import MAX_AGE
 from host.upstream.change_stream import ACKNOWLEDGE_TIMEOUT, FORMER_GRACE
 from host.wire.link import LinkLost
-from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
+from tests.kit.examples import examples
+from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_client, open_world, tool
 
 D, E = "file:///d", "file:///e"
 META = "io.modelcontextprotocol/"
@@ -67,6 +68,17 @@ async def listener(world: World, nursery: trio.Nursery) -> ScriptedClient:
     return client
 
 
+@asynccontextmanager
+async def listening(server: Telling, watched: str | None = None) -> AsyncIterator[tuple[ScriptedClient, trio.Nursery]]:
+    """A client that listens, and watches this resource if one is given."""
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await listener(world, nursery)
+        if watched is not None:
+            assert await watch(nursery, client, watched).comes() == {}
+        yield client, nursery
+        nursery.cancel_scope.cancel()
+
+
 def watch(nursery: trio.Nursery, client: ScriptedClient, uri: str = D) -> Later:
     return later(nursery, client.request, "resources/subscribe", {"uri": f"a+{uri}"})
 
@@ -110,14 +122,12 @@ async def test_a_server_that_announces_nothing_is_not_listened_to(capabilities: 
 async def test_a_changed_list_is_read_again(autojump_clock: MockClock) -> None:
     """(rules 85, 97)"""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, _):
         server.lists["tools"].append(tool("y"))
         await server.tells(TOOLS_CHANGED)
         await trio.sleep(1)
         assert len(client.notifications_of(TOOLS_CHANGED)) == 1
         assert await client.names() == ["a__x", "a__y"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_watches_of_all_clients_are_one_request_with_all_that_is_wanted() -> None:
@@ -154,15 +164,13 @@ async def test_what_nobody_watches_any_more_is_not_listened_for() -> None:
 
 async def test_an_instance_is_listened_to_for_what_its_client_watches_and_for_no_lists() -> None:
     server = Telling(isolation=Isolation.PER_CLIENT)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, nursery):
         before = len(server.listens)
         assert await watch(nursery, client).comes() == {}
         await wait_all_tasks_blocked()
         assert [each["notifications"] for each in server.listens[before:]] == [{"resourceSubscriptions": [D]}]
         await server.says(server.ids()[-1], UPDATED, {"uri": D})
         assert updates(client) == [f"a+{D}"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_what_changes_before_it_is_listened_for_the_first_time_is_not_missed(autojump_clock: MockClock) -> None:
@@ -177,8 +185,7 @@ async def test_what_changes_before_it_is_listened_for_the_first_time_is_not_miss
         return {"resultType": "complete", "tools": now}
 
     server.answers["tools/list"] = changes
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert await client.names() == ["a__x"]
         await trio.sleep(1)
         assert await client.names() == ["a__x", "a__y"]
@@ -191,8 +198,7 @@ async def test_what_changes_before_it_is_listened_for_the_first_time_is_not_miss
 async def test_a_subscription_is_answered_once_the_server_has_acknowledged_it() -> None:
     """(rule 89)"""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, nursery):
         server.acknowledges_nothing()
         asked = watch(nursery, client)
         await wait_all_tasks_blocked()
@@ -200,7 +206,6 @@ async def test_a_subscription_is_answered_once_the_server_has_acknowledged_it() 
         assert not asked.done
         await server.says(server.ids()[-1], ACKNOWLEDGED, {"notifications": {"resourceSubscriptions": [D]}})
         assert await asked.comes() == {}
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -209,8 +214,7 @@ async def test_a_subscription_is_answered_once_the_server_has_acknowledged_it() 
 async def test_what_the_server_does_not_grant_is_refused(granted: dict[str, Any]) -> None:
     """And only that (rules 87, 89)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, nursery):
         server.acknowledgement_for = lambda wanted: granted if D in wanted.get("resourceSubscriptions", ()) else wanted
         with pytest.raises(Refusal) as refused:
             await client.request("resources/subscribe", {"uri": f"a+{D}"})
@@ -222,20 +226,17 @@ async def test_what_the_server_does_not_grant_is_refused(granted: dict[str, Any]
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{E}"]
         assert len(server.open) == 1
-        nursery.cancel_scope.cancel()
 
 
 async def test_of_two_that_are_wanted_at_once_one_may_be_granted(autojump_clock: MockClock) -> None:
     """(rule 89)"""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, nursery):
         server.acknowledgement_for = lambda wanted: {**wanted, "resourceSubscriptions": [E]}
         first, second = watch(nursery, client), watch(nursery, client, E)
         with pytest.raises(Refusal):
             await first.comes()
         assert await second.comes() == {}
-        nursery.cancel_scope.cancel()
 
 
 async def test_without_an_acknowledgement_a_subscription_fails_in_time_and_what_stood_still_counts(
@@ -243,9 +244,7 @@ async def test_without_an_acknowledgement_a_subscription_fails_in_time_and_what_
 ) -> None:
     """(rules 87, 89)"""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, _):
         server.acknowledges_nothing()
         began = trio.current_time()
         with pytest.raises(Refusal) as refused:
@@ -261,7 +260,6 @@ async def test_without_an_acknowledgement_a_subscription_fails_in_time_and_what_
         await server.tells(UPDATED, {"uri": D})
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{D}"] * 2
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_refuses_to_be_listened_to_is_used_all_the_same(autojump_clock: MockClock) -> None:
@@ -274,8 +272,7 @@ async def test_a_server_that_refuses_to_be_listened_to_is_used_all_the_same(auto
         raise PeerError(ErrorBody(-32601, "no such method"))
 
     server.answers["subscriptions/listen"] = refuse
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, _):
         assert await client.names() == ["a__x"]
         with pytest.raises(Refusal) as refused:
             await client.request("resources/subscribe", {"uri": f"a+{D}"})
@@ -283,7 +280,6 @@ async def test_a_server_that_refuses_to_be_listened_to_is_used_all_the_same(auto
         await trio.sleep(10_000)
         assert 10 < len(asked_at) < 40
         assert asked_at[-1] - asked_at[-2] >= 300
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -292,8 +288,7 @@ async def test_a_watch_that_is_taken_back_at_once_is_answered_and_so_is_the_next
 ) -> None:
     """Nobody waits for an agreement that nobody asks the server for any more (rule 110)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, nursery):
         if not works:
             server.acknowledges_nothing()
         for _ in range(3):
@@ -306,7 +301,6 @@ async def test_a_watch_that_is_taken_back_at_once_is_answered_and_so_is_the_next
         server.acknowledges()
         await trio.sleep(100)
         assert await watch(nursery, client).comes() == {}
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_watch_that_is_taken_back_before_it_was_asked_for_leaves_no_trace() -> None:
@@ -331,9 +325,7 @@ async def test_a_watch_that_is_taken_back_before_it_was_asked_for_leaves_no_trac
 async def test_the_former_request_stands_until_the_next_is_acknowledged() -> None:
     """What comes meanwhile is heard by the former, and by the next from then on (rules 87, 112)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, nursery):
         await wait_all_tasks_blocked()
         server.acknowledges_nothing()
         asked = watch(nursery, client, E)
@@ -351,15 +343,12 @@ async def test_the_former_request_stands_until_the_next_is_acknowledged() -> Non
         await server.says(coming, UPDATED, {"uri": D})
         await server.says(former, UPDATED, {"uri": D})  # the same once more
         assert updates(client) == [f"a+{D}"] * 2
-        nursery.cancel_scope.cancel()
 
 
 async def test_in_an_overlap_no_change_is_heard_twice_and_none_is_missed() -> None:
     """The server tells each change by every request that stands (rule 112)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, nursery):
         server.acknowledges_nothing()
         asked = watch(nursery, client, E)
         await wait_all_tasks_blocked()
@@ -380,16 +369,13 @@ async def test_in_an_overlap_no_change_is_heard_twice_and_none_is_missed() -> No
         await wait_all_tasks_blocked()
         assert [params["n"] for params in client.notifications_of(UPDATED)] == list(range(6))
         assert asked.done
-        nursery.cancel_scope.cancel()
 
 
 async def test_streams_of_their_own_may_be_read_in_any_order(autojump_clock: MockClock) -> None:
     """Over HTTP a change that the server told by the former request may be read after the acknowledgement of the new
     one: it counts for `FORMER_GRACE`, then the former request ends (rule 112)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, nursery):
         server.acknowledges_nothing()
         asked = watch(nursery, client, E)
         await wait_all_tasks_blocked()
@@ -408,20 +394,18 @@ async def test_streams_of_their_own_may_be_read_in_any_order(autojump_clock: Moc
         server.link.write_bytes(_notice(UPDATED, told), former)
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{D}"]
-        nursery.cancel_scope.cancel()
 
 
 def _notice(method: str, params: dict[str, Any]) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("id", [None, 999, "1", "x", -1])
 async def test_what_belongs_to_no_request_that_listens_is_not_heard(id: object, autojump_clock: MockClock) -> None:
     """A stateless server may say nothing unasked (rule 87)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, _):
         await trio.sleep(1)
         listed = server.asked.count("tools/list")
         await server.says(id, UPDATED, {"uri": D})
@@ -430,36 +414,31 @@ async def test_what_belongs_to_no_request_that_listens_is_not_heard(id: object, 
         await trio.sleep(5)
         assert updates(client) == []
         assert server.asked.count("tools/list") == listed
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_notice_by_a_call_is_none_that_was_listened_for(autojump_clock: MockClock) -> None:
     """It names a request in flight that does not listen (rule 87)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, nursery):
         call = later(nursery, client.call, "a__x")
         id = (await server.hears("tools/call"))["id"]
         await server.says(id, UPDATED, {"uri": D})
         assert updates(client) == []
         ScriptedServer.says(server, id, {"resultType": "complete", "content": []})
         await call.comes()
-        nursery.cancel_scope.cancel()
 
 
 # When it ends
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["result", "cancelled", "result, cancelled", "cancelled, result", "error"])
 async def test_a_request_that_the_server_ends_is_sent_again_and_what_it_missed_is_made_good(
     how: str, autojump_clock: MockClock
 ) -> None:
     """Once, in whatever order it says so (rules 85, 87)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, _):
         await trio.sleep(1)
         count, listed = len(server.listens), server.asked.count("tools/list")
         server.lists["tools"].append(tool("y"))
@@ -483,14 +462,12 @@ async def test_a_request_that_the_server_ends_is_sent_again_and_what_it_missed_i
         assert updates(client) == [f"a+{D}"]
         assert server.asked.count("tools/list") == listed + 1
         assert await client.names() == ["a__x", "a__y"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_lists_are_read_again_only_once_they_are_listened_for_again(autojump_clock: MockClock) -> None:
     """What changes before the server acknowledges would be missed otherwise (rules 85, 87)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, _):
         server.acknowledges_nothing()
         server.ends_listen(server.ids()[-1])
         await trio.sleep(5)
@@ -499,7 +476,6 @@ async def test_lists_are_read_again_only_once_they_are_listened_for_again(autoju
         await trio.sleep(60)
         assert len(server.open) == 1
         assert await client.names() == ["a__x", "a__y"]
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -509,29 +485,26 @@ async def test_while_it_listens_for_nothing_its_lists_get_old(ends: bool, autoju
     server = Telling()
     if not ends:
         server.acknowledgement_for = lambda wanted: {}
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, _):
         if ends:
             server.acknowledges_nothing()
             server.ends_listen(server.ids()[-1])
         server.lists["tools"].append(tool("y"))
         await trio.sleep(MAX_AGE + 1)
         assert await client.names() == ["a__x", "a__y"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_while_it_listens_its_lists_do_not_get_old(autojump_clock: MockClock) -> None:
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
+    async with listening(server) as (client, _):
         await trio.sleep(1)
         server.asked.clear()
         await trio.sleep(10 * MAX_AGE)
         await client.names()
         assert "tools/list" not in server.asked
-        nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_each_request_at_once_is_asked_ever_more_rarely(autojump_clock: MockClock) -> None:
     """(rule 87)"""
     server = Telling()
@@ -558,9 +531,7 @@ async def test_after_a_reconnect_it_listens_for_all_of_it_again_and_tells_that_i
 ) -> None:
     """(rules 85, 87)"""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, _):
         server.lists["tools"].append(tool("y"))
         server.dies()
         await trio.sleep(10)
@@ -568,15 +539,12 @@ async def test_after_a_reconnect_it_listens_for_all_of_it_again_and_tells_that_i
         assert server.open == [{**LISTS, "resourceSubscriptions": [D]}]
         assert updates(client) == [f"a+{D}"]
         assert await client.names() == ["a__x", "a__y"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_watch_while_it_waits_to_listen_again_is_agreed_to_at_once(autojump_clock: MockClock) -> None:
     """And what was watched before is made good too (rule 87)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await listener(world, nursery)
-        assert await watch(nursery, client).comes() == {}
+    async with listening(server, D) as (client, nursery):
         await wait_all_tasks_blocked()
         for _ in range(5):  # so that the next pause is a long one
             server.ends_listen(server.ids()[-1])
@@ -590,15 +558,13 @@ async def test_a_watch_while_it_waits_to_listen_again_is_agreed_to_at_once(autoj
         await trio.sleep(60)
         assert f"a+{D}" in updates(client)[heard:]
         assert server.open == [{**LISTS, "resourceSubscriptions": [D, E]}]
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_call_in_flight_is_the_only_one_however_long_it_listens() -> None:
     """What stands open for changes is nothing that the server works on: a log message is certainly the call's
     (rules 71, 83)."""
     server = Telling()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         await world.settled()
         await wait_all_tasks_blocked()
         assert len(server.open) == 1
@@ -626,7 +592,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_whatever_the_order_in_the_end_one_request_listens_for_what_is_wanted(steps: list[Step]) -> None:
     """Everybody is answered, and whoever was told yes hears of the next change once (rules 87, 89, 110)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,14 +27,13 @@ from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout
 from tests.kit.gates import kind
 from tests.kit.passes import assert_loop_responsive
-from tests.kit.world import Refusal, ScriptedServer, later, open_world
+from tests.kit.world import Refusal, ScriptedServer, later, open_client, open_world
 
 
 async def test_nothing_of_the_clients_hop_reaches_the_server() -> None:
     """Trace context and vendor keys do (rules 42, 51, 53, 54)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         meta = {"progressToken": "t", "io.modelcontextprotocol/clientInfo": {}, "traceparent": "00-1", "v/k": [1]}
         nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": meta, "vendor": 1.50})
         asked = await server.hears("tools/call")
@@ -43,22 +43,93 @@ async def test_nothing_of_the_clients_hop_reaches_the_server() -> None:
         server.says(asked["id"], {"content": []})
 
 
-async def test_a_server_is_asked_for_progress_only_if_somebody_wants_it() -> None:
-    """(rule 42)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+def stateless(**more: Any) -> ScriptedServer:
+    return ScriptedServer("a", tools=["x"], prompts=["p"], resources=["x:1"], revision=NEW, **more)
+
+
+async def test_a_server_is_asked_for_progress_only_if_it_is_of_use() -> None:
+    """Not if the client wants none, and it would not put the deadline off (rule 42)."""
+    server = ScriptedServer("a", tools=["x"], prompts=["p"], timeout=5.0, timeout_total=5.0)
+    async with open_client(server, other := ScriptedServer("b", prompts=["p"])) as (_, client, nursery):
         nursery.start_soon(client.call, "a__x")
         asked = await server.hears("tools/call")
         assert "_meta" not in asked
         server.says(asked["id"], {"content": []})
+        nursery.start_soon(client.request, "prompts/get", {"name": "b__p"})
+        assert "_meta" not in await other.hears("prompts/get")
+        nursery.cancel_scope.cancel()
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("make", [lambda **more: ScriptedServer("a", tools=["x"], **more), stateless])
+@pytest.mark.parametrize("total", [None, 45.0, 1200.0])
+async def test_a_server_that_reports_progress_if_asked_has_until_the_total(
+    make: Callable[..., ScriptedServer], total: float | None, autojump_clock: MockClock
+) -> None:
+    """Also if the client wants no progress: it gets none (rules 42, 48)."""
+    server = make(timeout=30.0, timeout_total=total)
+    async with open_client(server) as (world, client, nursery):
+        began = trio.current_time()
+        call = later(nursery, client.call, "a__x")
+        token = (await server.hears("tools/call"))["_meta"]["progressToken"]
+        number = 0
+        while not call.ended.is_set():
+            number += 1
+            await server.notifies("notifications/progress", {"progressToken": token, "progress": number})
+            await trio.sleep(10)
+        assert trio.current_time() - began == pytest.approx(total or 600, abs=11)
+        assert "did not respond within" in json.dumps(await call.comes())
+        assert client.notifications == []
+        # A late report is no message that nobody asked for.
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": number + 1})
+        await wait_all_tasks_blocked()
+        assert world.journal.dropped == {}
+
+
+@pytest.mark.parametrize("make", [lambda **more: ScriptedServer("a", tools=["x"], **more), stateless])
+async def test_progress_puts_off_no_other_call_and_only_while_it_increases(
+    make: Callable[..., ScriptedServer], autojump_clock: MockClock
+) -> None:
+    server = make(timeout=30.0)
+    async with open_client(server) as (_, client, nursery):
+        began = trio.current_time()
+        first = later(nursery, client.call, "a__x")
+        token = (await server.hears("tools/call"))["_meta"]["progressToken"]
+        second = later(nursery, client.call, "a__x")
+        other = (await server.hears("tools/call"))["_meta"]["progressToken"]
+        assert token != other
+        for number in range(1, 7):
+            await trio.sleep(10)
+            report = {"progressToken": token, "progress": number}
+            await server.notifies("notifications/progress", report)
+            await server.notifies("notifications/progress", {"progressToken": other, "progress": 0})
+            await server.notifies("notifications/progress", {"progressToken": other, "progress": True})
+            if second.ended.is_set():
+                assert trio.current_time() - began == pytest.approx(40, abs=1)
+                break
+        assert second.ended.is_set()
+        assert not first.done
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("token", ["c9", "c0", "c", "C1", "c01", "c1 ", "d1"])
+async def test_a_token_that_was_never_given_is_unknown(token: str) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_client(server) as (world, client, nursery):
+        nursery.start_soon(client.call, "a__x")
+        await server.hears("tools/call")
+        await server.notifies("notifications/progress", {"progressToken": token, "progress": 1})
+        await wait_all_tasks_blocked()
+        assert world.journal.dropped == {"a": {"unknown progress token": 1}}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.few(2)
 @pytest.mark.parametrize("progress", [True, "1", None, [], {}, "missing"])
 async def test_progress_that_is_no_number_is_dropped(progress: object) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
         asked = await server.hears("tools/call")
         report = {"progressToken": asked["_meta"]["progressToken"], "progress": progress}
@@ -76,8 +147,7 @@ async def test_a_result_that_is_no_object_is_a_broken_server(result: object) -> 
         return result
 
     server = ScriptedServer("a", tools=["x"], prompts=["p"], answers={"tools/call": answer, "prompts/get": answer})
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert "a sent a result that is not an object" in json.dumps(await client.call("a__x"))
         with pytest.raises(Refusal) as refused:
             await client.request("prompts/get", {"name": "a__p"})
@@ -94,16 +164,14 @@ async def test_a_result_that_takes_too_long_to_look_through_is_a_broken_server(m
 
     monkeypatch.setattr(module, "run_in_worker", too_long)
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert "that clients could not read: checking it took too long" in json.dumps(await client.call("a__x"))
 
 
 async def test_a_prompt_that_does_not_come_is_an_error_and_called_off(autojump_clock: MockClock) -> None:
     """(rules 45, 48)"""
     server = ScriptedServer("a", prompts=["p"], timeout=2.0)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         with pytest.raises(Refusal) as refused:
             await client.request("prompts/get", {"name": "a__p"})
         assert (refused.value.code, refused.value.message) == (504, "a did not respond within 2 s")
@@ -116,8 +184,7 @@ async def test_reports_that_come_too_fast_are_heard_less_and_still_put_the_deadl
 ) -> None:
     """What is passed on only grows (rules 43, 48)."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
         token = (await server.hears("tools/call"))["_meta"]["progressToken"]
         for n in range(1000):
@@ -142,8 +209,7 @@ async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_a
     """(rule 43)"""
     server = ScriptedServer("a", tools=["x"])
     heard_by_then: list[list[object]] = []
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
 
         async def call() -> None:
             await client.request("tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
@@ -169,12 +235,9 @@ async def test_of_reports_that_come_all_at_once_the_newest_is_heard_before_the_a
 META = "io.modelcontextprotocol/"
 NEW = LATEST.name
 COMPLETE = {"resultType": "complete"}
+TEXT = [{"type": "text", "text": "t"}]
 CAN = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
 PAGES = {"extensions": {f"{META}ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
-
-
-def stateless(**more: Any) -> ScriptedServer:
-    return ScriptedServer("a", tools=["x"], prompts=["p"], resources=["x:1"], revision=NEW, **more)
 
 
 async def test_each_request_says_for_itself_what_it_is_and_nothing_of_the_clients_hop() -> None:
@@ -201,17 +264,18 @@ async def test_each_request_says_for_itself_what_it_is_and_nothing_of_the_client
 async def test_a_request_that_says_nothing_gets_an_envelope_too() -> None:
     """(rule 11)"""
     server = stateless()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.call, "a__x")
         asked = await server.hears("tools/call")
         assert set(asked["_meta"]) == {
-            f"{META}{each}" for each in ("protocolVersion", "clientCapabilities", "clientInfo")
+            "progressToken",
+            *(f"{META}{each}" for each in ("protocolVersion", "clientCapabilities", "clientInfo")),
         }
         assert asked["_meta"][f"{META}clientCapabilities"] == {}
         server.says(asked["id"], COMPLETE)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("trust", "capabilities", "declared"),
     [
@@ -271,8 +335,7 @@ async def test_the_log_level_of_a_session_goes_with_each_of_its_requests_and_wit
 async def test_a_session_that_has_set_no_level_hears_info_of_a_server_with_log_messages() -> None:
     """A stateless request that asks for none gets none (rules 82, 83)."""
     server = stateless(capabilities={"tools": {}, "logging": {}})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         call = later(nursery, client.call, "a__x")
         asked = await server.hears("tools/call")
         assert asked["_meta"][f"{META}logLevel"] == "info"
@@ -329,8 +392,7 @@ async def test_headers_repeat_what_the_body_says_in_the_servers_own_names() -> N
         return {**COMPLETE, "content": [], "contents": [], "messages": []}
 
     server.answers = dict.fromkeys(("tools/call", "prompts/get", "resources/read"), answer)
-    async with open_world(server) as world:
-        client = await world.client("a")
+    async with open_client(server, endpoint="a") as (_, client, _):
         arguments = {"region": " eu", "deep": {"n": 7}, "dry": None, "other": "no"}
         await client.request("tools/call", {"name": "w\u00e9ather", "arguments": arguments})
         await client.request("prompts/get", {"name": "p"})
@@ -353,7 +415,7 @@ async def test_a_handshake_server_gets_neither_envelope_nor_headers() -> None:
     """(rule 54)"""
 
     async def answer(params: dict[str, Any]) -> object:
-        assert "_meta" not in params
+        assert set(params["_meta"]) == {"progressToken"}
         return {"content": []}
 
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
@@ -389,8 +451,7 @@ async def test_a_server_that_finds_the_headers_wrong_is_asked_once_more_with_wha
         return {**COMPLETE, "content": []}
 
     server.answers["tools/call"] = call
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         with trio.fail_after(5):
             # Once more, since changes are heard of from then on; nothing says when that is done.
             while server.asked.count("tools/list") < 2:  # noqa: ASYNC110
@@ -420,8 +481,7 @@ async def test_headers_that_a_prompt_is_refused_for_are_not_tried_again() -> Non
         asked += 1
         raise PeerError(ErrorBody(-32020, "header mismatch"))
 
-    async with open_world(stateless(answers={"prompts/get": get})) as world:
-        client = await world.client()
+    async with open_client(stateless(answers={"prompts/get": get})) as (_, client, _):
         with pytest.raises(Refusal) as refused:
             await client.request("prompts/get", {"name": "a__p"})
         assert (refused.value.code, asked) == (-32603, 1)
@@ -433,55 +493,44 @@ async def test_a_result_loses_what_only_a_stateless_hop_has() -> None:
     meta = {f"{META}serverInfo": {"name": "a", "version": "1"}, "v/k": 1.50}
 
     async def call(params: dict[str, Any]) -> object:
-        return {**COMPLETE, "_meta": meta, "content": [], "structuredContent": inner, "ttlMs": 5, "vendor": inner}
+        return {**COMPLETE, "_meta": meta, "content": TEXT, "structuredContent": inner, "ttlMs": 5, "vendor": inner}
 
-    async with open_world(stateless(answers={"tools/call": call})) as world:
-        client = await world.client()
-        expected = {"_meta": {"v/k": 1.5}, "content": [], "structuredContent": inner, "vendor": inner}
+    async with open_client(stateless(answers={"tools/call": call})) as (_, client, _):
+        expected = {"_meta": {"v/k": 1.5}, "content": TEXT, "structuredContent": inner, "vendor": inner}
         assert await client.call("a__x") == expected
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
-    ("hints", "fresh"),
+    ("make", "hints", "fresh"),
     [
-        ({"ttlMs": 5000, "cacheScope": "public"}, (5000, True)),
-        ({"ttlMs": 5000, "cacheScope": "private"}, (5000, False)),
-        ({"ttlMs": -1, "cacheScope": "public"}, (0, True)),
-        ({"ttlMs": "5", "cacheScope": "PUBLIC"}, (0, False)),
-        ({}, (0, False)),
+        (stateless, {"ttlMs": 5000, "cacheScope": "public"}, (5000, True)),
+        (stateless, {"ttlMs": 5000, "cacheScope": "private"}, (5000, False)),
+        (stateless, {"ttlMs": -1, "cacheScope": "public"}, (0, True)),
+        (stateless, {"ttlMs": "5", "cacheScope": "PUBLIC"}, (0, False)),
+        (stateless, {}, (0, False)),
+        (partial(ScriptedServer, "a", resources=["x:1"]), {"ttlMs": 5000, "cacheScope": "public"}, (0, False)),
     ],
 )
-async def test_how_fresh_what_was_read_is_comes_from_its_server(hints: dict[str, Any], fresh: tuple[int, bool]) -> None:
-    """(rules 95, 96)"""
+async def test_how_fresh_what_was_read_is_comes_from_its_server(
+    make: Callable[..., ScriptedServer], hints: dict[str, Any], fresh: tuple[int, bool]
+) -> None:
+    """At a handshake server it never is, whatever it says (rules 95, 96)."""
 
     async def read(params: dict[str, Any]) -> object:
         return {**COMPLETE, "contents": [], **hints}
 
-    async with open_world(stateless(answers={"resources/read": read})) as world:
+    async with open_world(make(answers={"resources/read": read})) as world:
         await world.settled()
         found = await world.mrtr_round("resources/read", {"uri": "a+x:1"})
         assert isinstance(found, Answered)
         assert (found.freshness.ttl_ms, found.freshness.public) == fresh
 
 
-async def test_what_was_read_at_a_handshake_server_is_never_fresh() -> None:
-    """Whatever it says (rule 95)."""
-
-    async def read(params: dict[str, Any]) -> object:
-        return {"contents": [], "ttlMs": 5000, "cacheScope": "public"}
-
-    async with open_world(ScriptedServer("a", resources=["x:1"], answers={"resources/read": read})) as world:
-        await world.settled()
-        found = await world.mrtr_round("resources/read", {"uri": "a+x:1"})
-        assert isinstance(found, Answered)
-        assert (found.freshness.ttl_ms, found.freshness.public) == (0, False)
-
-
 async def test_a_call_to_a_stateless_program_is_called_off_in_words() -> None:
     """(rule 45)"""
     server = stateless()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(partial(client.request, "tools/call", {"name": "a__x"}, id="mine"))
         asked = await server.hears("tools/call")
         client.notifies("notifications/cancelled", {"requestId": "mine"})
@@ -493,8 +542,7 @@ async def test_a_stateless_server_is_never_pinged_nor_told_of_a_level_nor_asked_
 ) -> None:
     """(rules 16, 82, 87)"""
     server = stateless(capabilities={"tools": {}, "logging": {}, "resources": {"subscribe": True}})
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await client.request("logging/setLevel", {"level": "debug"})
         assert await client.request("resources/subscribe", {"uri": "a+x:1"}) == {}
         await trio.sleep(300)
@@ -505,8 +553,7 @@ async def test_a_stateless_server_is_never_pinged_nor_told_of_a_level_nor_asked_
 async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
     """However that ends."""
     server = stateless()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         connected = world.upstreams["a"].main.ready_client()
         await connected.wait_idle()
         first, second = (later(nursery, client.call, "a__x") for _ in range(2))
@@ -564,19 +611,27 @@ def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_ou
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("make", "said"),
     [
-        pytest.param(b"{%b}" % b",".join(b'"%d":1' % at for at in range(600_000)), "more than 10000", id="members"),
-        pytest.param(b'{"content":[%b]}' % b",".join([b"{}"] * 600_000), "more than 10000", id="items"),
-        pytest.param(b'{"content":["%b"]}' % (rb"\ud800" * 600_000), "half a surrogate pair", id="half characters"),
         pytest.param(
-            b'{"content":[],"structuredContent":{"x":[%b]}}' % b",".join([rb'"\u200b"'] * 300_000), "", id="invisible"
+            lambda: b"{%b}" % b",".join(b'"%d":1' % at for at in range(600_000)), "more than 10000", id="members"
+        ),
+        pytest.param(lambda: b'{"content":[%b]}' % b",".join([b"{}"] * 600_000), "more than 10000", id="items"),
+        pytest.param(
+            lambda: b'{"content":["%b"]}' % (rb"\ud800" * 600_000), "half a surrogate pair", id="half characters"
+        ),
+        pytest.param(
+            lambda: b'{"content":[],"structuredContent":{"x":[%b]}}' % b",".join([rb'"\u200b"'] * 300_000),
+            "",
+            id="invisible",
         ),
     ],
 )
-async def test_no_hostile_result_holds_anybody_up(result: bytes, said: str) -> None:
+async def test_no_hostile_result_holds_anybody_up(make: Callable[[], bytes], said: str) -> None:
+    result = Raw(make())
+
     async def answer(params: dict[str, Any]) -> Raw:
-        return Raw(result)
+        return result
 
     allowed = Consent(tools=kind(allow=["x"]))
     answers = {"tools/call": answer}
@@ -598,8 +653,7 @@ async def test_no_hostile_result_holds_anybody_up(result: bytes, said: str) -> N
 
 async def test_of_a_long_report_the_numbers_are_passed_on() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.request, "tools/call", {"name": "a__x", "_meta": {"progressToken": 1}})
         asked = await server.hears("tools/call")
         report = {"progressToken": asked["_meta"]["progressToken"], "progress": 1, "total": 2, "message": "m" * 9000}

@@ -18,9 +18,11 @@ from config.references import Secret
 from host.errors import first_exception
 from host.journal import Event, Journal
 from host.jsonrpc.messages import Notification, Request
+from host.relay import TRAIL_VARIABLE
 from host.sanitize import without_directories
 from host.upstream.connect import CannotStart, open_http_link, open_link, open_sse_link
 from host.upstream.server_secrets import ServerSecrets
+from host.wire.descent import LINK_NAME, SUBREAPER_NAME
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 from host.wire.process import open_keeper
 
@@ -89,12 +91,17 @@ async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link() -> No
     assert why.startswith("it exited with status 0")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("program", "why"),
     [
+        ("C:npx.cmd", "was not found: it is one of Windows; write the program of this machine"),
         ("no-such-program", "was not found on PATH: install it, or correct the command, or write its path"),
         ("{folder}/nothing", 'was not found at "{folder}/nothing": install it, or correct the command'),
-        ('{folder}/no "thing', "was not found at this path: install it, or correct the command"),
+        (
+            '{folder}/no "thing',
+            "was not found at this path: install it, or correct the command, or put its arguments under args",
+        ),
         ("{folder}/plain", "is not executable: make it so (chmod +x), or put its interpreter before it in the command"),
         (
             "{folder}/odd",
@@ -118,12 +125,14 @@ async def test_a_program_that_cannot_be_started_is_a_lasting_failure_without_its
 
 
 @given(st.text(st.sampled_from("/ab.:'\"`~\n …()"), min_size=1, max_size=40))
-def test_clients_are_told_no_directory_of_a_program_that_was_not_found(name: str) -> None:
+def test_clients_are_told_no_directory_of_a_program_or_folder_that_was_not_found(name: str) -> None:
     path = Path(f"/secret/folder/{name}/program")
     spec = replace(child("x"), command=(Secret(str(path), path.name),))
     told = without_directories(str(CannotStart(spec, "not found")))
     assert told.startswith('the program "program" was not found at ')
     assert told.partition(" at ")[2].partition(":")[0] in ('"…/program"', "this path")
+    told = without_directories(str(CannotStart(replace(spec, cwd=path), "bad cwd")))
+    assert told.partition(" started in ")[2].partition(":")[0] in ('the folder "…/program"', "its folder")
 
 
 def test_a_start_that_lacked_resources_may_succeed_later() -> None:
@@ -139,6 +148,43 @@ async def test_the_child_gets_its_own_environment_and_little_of_ours(monkeypatch
     assert "MINE" in names
     assert "PATH" in names
     assert "COLONNADE_TEST_TOKEN" not in names
+
+
+async def test_a_server_that_is_colonnade_is_told_which_configurations_lead_to_it(tmp_path: Path) -> None:
+    """It is a link to the keeper. No other server is."""
+    script = tmp_path / "colonnade"
+    code = (
+        "import os, json; print(json.dumps({'jsonrpc': '2.0', 'method':"
+        " open(f'/proc/{os.getppid()}/comm').read() + os.environ.get('COLONNADE_TRAIL', 'none')}))"
+    )
+    script.write_text(f"#!{sys.executable}\n{code}\n")
+    script.chmod(0o755)
+    said = []
+    for spec in (child(str(script), env={TRAIL_VARIABLE: Secret("mine")}), child(sys.executable, "-c", code)):
+        async with (
+            open_keeper() as keeper,
+            open_link(
+                spec, http_sse=False, keeper=keeper, journal=Journal(), trail=lambda: ["/a.yaml", "/b.yaml"]
+            ) as link,
+        ):
+            arrived: list[ReceivedMessage] = []
+            with trio.fail_after(10), pytest.raises(LinkLost):
+                await link.run(arrived.append)
+            said.append(arrived[0].message.method.split("\n"))  # type: ignore[union-attr]
+    assert said == [[LINK_NAME, '["/a.yaml", "/b.yaml"]'], [SUBREAPER_NAME, "none"]]
+
+
+async def test_a_known_client_program_gets_the_variables_that_it_needs(tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, json\n"
+        "print(json.dumps({'jsonrpc': '2.0', 'method': os.environ.get('KUBECONFIG', 'none')}))\n"
+    )
+    program.chmod(0o755)
+    spec = child(str(program))
+    for variables in ({}, {"KUBECONFIG": Secret("/k"), "OTHER": Secret("o")}):
+        arrived, _, _ = await run(replace(spec, variables=variables))
+        assert arrived[0].message.method == ("/k" if variables else "none")  # type: ignore[union-attr]
 
 
 async def test_a_port_where_nobody_listens_is_a_lost_link() -> None:

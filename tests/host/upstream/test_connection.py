@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from msgspec import Raw
+from trio.testing import wait_all_tasks_blocked
 
 from config import Consent, HttpServer, ServerSpec, StdioServer
 from config.references import Secret
 from host.catalog import Catalog
+from host.errors import Unavailable
 from host.exchange import Answered
-from host.journal import Event, Journal, ServerFailed
-from host.jsonrpc.messages import ErrorBody
+from host.journal import Event, Journal, RequestFailed, ServerFailed
+from host.jsonrpc.messages import ErrorBody, Request
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import open_peer
 from host.protocol.handshake import UnsupportedRevision
@@ -24,13 +28,15 @@ from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason, keep_alive
 from host.upstream.runtime import Runtime
-from host.upstream.state import Ready
+from host.upstream.state import Connecting, Failed, Ready, describe_for_people, describe_state
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
 from tests.kit.gates import open_gate
 from tests.kit.memory import MemoryLink, NullHandler, memory_links
-from tests.kit.world import Refusal, ScriptedServer, later, open_world
+from tests.kit.world import Refusal, ScriptedServer, later, open_client, open_world
+
+pytestmark = pytest.mark.virtual_time
 
 SECRET = "tok-123456"
 CHILD = StdioServer(id="a", command=(Secret("x"),), cwd=Path("/"), env={"TOKEN": Secret(SECRET)})
@@ -45,9 +51,14 @@ CHILD = StdioServer(id="a", command=(Secret("x"),), cwd=Path("/"), env={"TOKEN":
             UnsupportedRevision("it selected 1999-01-01"),
             "no protocol revision in common: it selected 1999-01-01: update the server",
         ),
+        (
+            UnsupportedRevision("it selected 2999-01-01, Colonnade supports only 2025-11-25"),
+            "no protocol revision in common: it selected 2999-01-01, Colonnade supports only 2025-11-25: "
+            "update Colonnade",
+        ),
         (trio.TooSlowError(), "it did not finish its start within 60 s: if it needs longer, raise start_timeout"),
         (Unreachable("it cannot be reached", "start it"), "it cannot be reached: start it"),
-        (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake: bad ***\\n"),
+        (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake (error -1)"),
         (BrokenAnswer("no result"), "its response to the handshake is invalid: no result"),
         (ValueError("no object"), "its response to the handshake is invalid: no object"),
     ],
@@ -60,7 +71,7 @@ def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, sa
 @pytest.mark.parametrize(
     "answer", [b'"result":{}', b'"error":{"code":-32601,"message":"no"}', b'"result":{},"error":5']
 )
-async def test_any_answer_is_a_sign_of_life(answer: bytes, autojump_clock: MockClock) -> None:
+async def test_any_answer_is_a_sign_of_life(answer: bytes) -> None:
     """(rule 16)"""
     near, far = memory_links()
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
@@ -75,7 +86,7 @@ async def test_any_answer_is_a_sign_of_life(answer: bytes, autojump_clock: MockC
         nursery.cancel_scope.cancel()
 
 
-async def test_whoever_says_anything_at_all_is_not_asked(autojump_clock: MockClock) -> None:
+async def test_whoever_says_anything_at_all_is_not_asked() -> None:
     """(rule 16)"""
     near, far = memory_links()
     async with open_peer(near, NullHandler()) as peer, trio.open_nursery() as nursery:
@@ -88,7 +99,7 @@ async def test_whoever_says_anything_at_all_is_not_asked(autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
 
-async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock: MockClock) -> None:
+async def test_without_a_sign_of_life_the_connection_is_given_up() -> None:
     """(rule 16)"""
     near, _far = memory_links()
     async with open_peer(near, NullHandler()) as peer:
@@ -148,16 +159,14 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     journal.subscribe(server.events.append)
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
-        catalog = Catalog(["a"], gate.definitions.is_visible, lambda _: None)
+        catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry, view: None)
         async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as upstreams:
             await upstreams.by_id["a"].main.life.settled.wait()
             yield upstreams
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 415])
-async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_old_at_once(
-    status: int, autojump_clock: MockClock
-) -> None:
+async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_old_at_once(status: int) -> None:
     """(rule 9)"""
     server = TwoTransports(HttpRefused(status, "no"))
     began = trio.current_time()
@@ -180,7 +189,7 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
         LinkLost("broken"),
     ],
 )
-async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost, autojump_clock: MockClock) -> None:
+async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost) -> None:
     server = TwoTransports(problem)
     async with open_both(server) as upstreams:
         assert server.tried == [False]
@@ -191,7 +200,79 @@ async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost,
         assert not upstreams.by_id["a"].main.dialect.http_sse
 
 
-async def test_what_only_a_person_can_mend_is_tried_again_after_minutes(autojump_clock: MockClock) -> None:
+FORBIDDEN = f"Ask \x1b[2Jadmin@a.example for access, {SECRET}-not. " + "x" * 300
+
+
+def forbidden() -> AuthNeeded:
+    refused = AuthNeeded(403, "the server refuses access", "look")
+    refused.said = FORBIDDEN
+    return refused
+
+
+async def test_what_a_server_says_about_its_refusal_is_for_people_only() -> None:
+    server = TwoTransports(forbidden())
+    server.spec = replace(server.spec, headers={"x-key": Secret(SECRET)})
+    async with open_both(server) as upstreams:
+        main = upstreams.by_id["a"].main
+        for _ in range(2):  # also while it is tried again
+            shown = describe_for_people(main.state)
+            assert f'; the server says: "Ask admin@a.example for access, ***-not. {"x" * 100}' in shown
+            assert len(shown) < 400
+            assert "the server says" not in describe_state(main.state)
+            with pytest.raises(Unavailable) as told:
+                main.ready_client()
+            assert "admin" not in told.value.message
+            main.life.state = Connecting(0.0, "no", main.state.said) if isinstance(main.state, Failed) else main.state
+        (failure,) = server.failures
+        assert failure.startswith("the server refuses access (HTTP 403): look; then colonnade restart a; the server ")
+
+
+async def test_what_a_server_says_about_a_refused_handshake_is_for_people_only() -> None:
+    class Refuses(ScriptedServer):
+        async def _answer(self, request: Request) -> Raw:
+            raise PeerError(ErrorBody(-32600, f"Ask admin for access, {SECRET}"))
+
+    server = Refuses("a", tools=["x"])
+    server.spec = replace(server.spec, env={"KEY": Secret(SECRET)})
+    async with open_world(server) as world:
+        await trio.sleep(5)
+        state = world.upstreams["a"].main.state
+        assert "it refused the handshake (error -32600)" in describe_for_people(state)
+        assert 'the server says: "Ask admin for access, ***"' in describe_for_people(state)
+        client = await world.client()
+        told = json.dumps(await client.call("a__x"))
+        assert "error -32600" in told
+        assert "admin" not in told
+
+
+async def test_what_a_server_says_about_a_refused_call_is_told_to_people_only() -> None:
+    class Refuses(MemoryLink):
+        async def send(self, parcel: Parcel) -> None:
+            if getattr(parcel.message, "method", "") == "tools/call":
+                raise forbidden()
+            await super().send(parcel)
+
+    class Server(ScriptedServer):
+        @asynccontextmanager
+        async def open_link(self) -> AsyncIterator[Link]:
+            async with super().open_link() as link:
+                link.__class__ = Refuses
+                yield link
+
+    server = Server("a", tools=["x"])
+    server.spec = replace(server.spec, env={"KEY": Secret(SECRET)})
+    async with open_client(server) as (world, client, _):
+        told = json.dumps(await client.call("a__x"))
+        assert "HTTP 403" in told
+        assert "admin" not in told
+        (event,) = (event for event in world.events if isinstance(event, RequestFailed))
+        assert str(event).startswith(
+            'a: a request failed: the server refuses access (HTTP 403); the server says: "Ask a'
+        )
+        assert SECRET not in str(event)
+
+
+async def test_what_only_a_person_can_mend_is_tried_again_after_minutes() -> None:
     """The failure names the command that tries at once."""
     server = TwoTransports(AuthNeeded(401, "no"))
     async with open_both(server) as upstreams:
@@ -203,9 +284,7 @@ async def test_what_only_a_person_can_mend_is_tried_again_after_minutes(autojump
         assert len(server.tried) == count + 1
 
 
-async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one() -> None:
     """Not even if it refuses later: then it knows us."""
     server = TwoTransports(None)
     async with open_both(server) as upstreams:
@@ -215,12 +294,29 @@ async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_
         assert server.tried == [False, False]
 
 
-async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_are_tried_again(
-    autojump_clock: MockClock,
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (HttpRefused(405, "no"), HttpRefused(404, "not that either"), "no (HTTP 405)" + RESTART_HINT),
+        (HttpRefused(404, "no"), HttpRefused(400, "it lacks a key"), "it lacks a key (HTTP 400)"),
+        (HttpRefused(400, "it lacks a key"), HttpRefused(405, "no"), "it lacks a key (HTTP 400)"),
+        (HttpRefused(400, "it lacks a key"), HttpRefused(400, "no"), "it lacks a key (HTTP 400)"),
+        (HttpRefused(400, "no"), AuthNeeded(401, "credentials"), "credentials (HTTP 401)" + RESTART_HINT),
+        (HttpRefused(405, "no"), LinkLost("its stream ended"), "its stream ended"),
+    ],
+)
+async def test_where_both_transports_fail_the_reason_is_that_of_the_one_that_came_furthest(
+    first: LinkLost, second: LinkLost, told: str
 ) -> None:
+    server = TwoTransports(first, second)
+    async with open_both(server):
+        assert server.failures == [told]
+        assert server.tried == [False, True]
+
+
+async def test_where_both_transports_fail_both_are_tried_again() -> None:
     server = TwoTransports(HttpRefused(405, "no"), HttpRefused(404, "not that either"))
     async with open_both(server) as upstreams:
-        assert server.failures == ["not that either (HTTP 404)" + RESTART_HINT]
         assert server.tried == [False, True]
         await trio.sleep(20)
         count = len(server.tried)
@@ -232,9 +328,7 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
         assert not upstreams.by_id["a"].main.dialect.http_sse
 
 
-async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
-    autojump_clock: MockClock,
-) -> None:
+async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first() -> None:
     server = TwoTransports(HttpRefused(404, "no"))
     async with open_both(server) as upstreams:
         server.server.dies()
@@ -249,11 +343,10 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32600, -32022])
-async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int) -> None:
     """What it then says to a call raises the doubt; the call itself fails once (rule 15)."""
     server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         call = later(nursery, client.call, "a__x")
         asked = await server.hears("tools/call")
         server.stateless, server.revision = False, LATEST_LEGACY.name
@@ -265,10 +358,9 @@ async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autoj
         assert server.connections == 2
 
 
-async def test_a_stateless_server_that_only_refuses_a_call_is_not_lost(autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_that_only_refuses_a_call_is_not_lost() -> None:
     server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         for _ in range(3):
             call = later(nursery, client.call, "a__x")
             server.refuses((await server.hears("tools/call"))["id"], -32000, "not now")
@@ -279,7 +371,7 @@ async def test_a_stateless_server_that_only_refuses_a_call_is_not_lost(autojump_
 
 
 @pytest.mark.parametrize("code", [-32022, -32020])
-async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autojump_clock: MockClock) -> None:
+async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int) -> None:
     """By one that has no handshake: that says so in words that only such servers have, and to a ping as well."""
 
     async def ping(params: dict[str, Any]) -> object:
@@ -288,8 +380,7 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
         return {}
 
     server = ScriptedServer("a", tools=["x"], answers={"ping": ping})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         call = later(nursery, client.call, "a__x")
         asked = await server.hears("tools/call")
         server.stateless, server.revision = True, LATEST.name
@@ -301,9 +392,7 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
 
 
 @pytest.mark.parametrize("code", [-32022, -32020])
-async def test_the_answer_to_one_call_does_not_end_the_connection_of_everybody(
-    code: int, autojump_clock: MockClock
-) -> None:
+async def test_the_answer_to_one_call_does_not_end_the_connection_of_everybody(code: int) -> None:
     """A tool may use the code for something else: only what the server answers to a ping says who it is."""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world, trio.open_nursery() as nursery:
@@ -322,7 +411,7 @@ async def test_the_answer_to_one_call_does_not_end_the_connection_of_everybody(
         assert 1 <= server.asked.count("ping") <= 5  # one in DOUBT_PAUSE at the most
 
 
-async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping(autojump_clock: MockClock) -> None:
+async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping() -> None:
     async def refuse(params: dict[str, Any]) -> object:
         raise PeerError(ErrorBody(-32022, "Unsupported protocol version"))
 
@@ -334,10 +423,9 @@ async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping
         assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST
 
 
-async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(autojump_clock: MockClock) -> None:
+async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again() -> None:
     server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await trio.sleep(5)
         before = server.asked.count("tools/list")
         call = later(nursery, client.call, "a__x")
@@ -351,7 +439,7 @@ async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(auto
         assert await client.names() == []
 
 
-async def test_a_list_is_not_fresh_from_the_moment_that_it_changed(autojump_clock: MockClock) -> None:
+async def test_a_list_is_not_fresh_from_the_moment_that_it_changed() -> None:
     """Also while it is being read again, and when that fails (rule 97)."""
     server = ScriptedServer("a", tools=["x"], revision=LATEST.name)
     server.ttl_ms, server.scope = 60_000, "public"

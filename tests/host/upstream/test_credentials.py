@@ -3,9 +3,11 @@ disk before they are used; and a login that is over is over once."""
 
 from __future__ import annotations
 
+import json
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +18,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from config import OAuth, OAuthGrant
 from config.references import Secret
-from host.journal import InternalError, Journal
+from host.journal import InternalError, Journal, TokenNotRefreshed
 from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import ClientRegistration
-from host.slices import complete
 from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
 from host.upstream.connect import secrets_of
@@ -33,7 +34,10 @@ from host.upstream.credentials import (
 )
 from host.upstream.server_secrets import ServerSecrets
 from host.upstream.vault import Login, Vault
-from host.wire.http_transport import Header, Response, Transport, open_origin
+from host.wire.http_pool import Pool, PooledResponse
+from host.wire.http_transport import Header, open_origin
+from host.wire.turns import Turns
+from tests.host.oauth.test_assertion import EC, pem
 from tests.host.upstream.test_connection import CHILD
 from tests.kit.gates import folder, locked, store_opener
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
@@ -54,69 +58,73 @@ async def until(true: Callable[[], object]) -> None:
             await trio.sleep(0.001)
 
 
-async def test_a_valid_token_is_given_at_once_and_the_same_each_time() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        credential = process.of(issuer)
-        assert credential.current() == bearer("access-1")
-        assert credential.current() is credential.current()
-        assert not credential.is_absent
-        assert process.of(issuer) is credential
-        assert issuer.asked == []
+@pytest.fixture
+async def process(issuer: Issuer) -> AsyncIterator[Process]:
+    """A process that has a login at the issuer."""
+    async with processes(stored=login(issuer)) as (opened,):
+        yield opened
 
 
-async def test_a_server_without_a_login_has_no_token() -> None:
-    async with open_issuer() as issuer, processes() as (process,):
+async def test_a_valid_token_is_given_at_once_and_the_same_each_time(issuer: Issuer, process: Process) -> None:
+    credential = process.of(issuer)
+    assert credential.current() == bearer("access-1")
+    assert credential.current() is credential.current()
+    assert not credential.is_absent
+    assert process.of(issuer) is credential
+    assert issuer.asked == []
+
+
+async def test_a_server_without_a_login_has_no_token(issuer: Issuer) -> None:
+    async with processes() as (process,):
         credential = process.of(issuer)
         assert credential.is_absent
         assert (credential.current(), await credential.renew(None), credential.login_id) == (None, None, "")
 
 
-async def test_a_token_is_refreshed_ahead_of_its_expiry_while_it_is_used() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [renewed(2)]
-        credential = process.of(issuer)
-        process.clock.time = START + 539
+async def test_a_token_is_refreshed_ahead_of_its_expiry_while_it_is_used(issuer: Issuer, process: Process) -> None:
+    issuer.tokens = [renewed(2)]
+    credential = process.of(issuer)
+    process.clock.time = START + 539
+    assert credential.current() == bearer("access-1")
+    assert issuer.asked == []
+    process.clock.time = START + 541
+    for _ in range(100):
         assert credential.current() == bearer("access-1")
-        assert issuer.asked == []
-        process.clock.time = START + 541
-        for _ in range(100):
-            assert credential.current() == bearer("access-1")
-        await until(lambda: credential.current() == bearer("access-2"))
-        (asked,) = issuer.asked
-        assert asked.form == {
-            "grant_type": "refresh_token",
-            "refresh_token": "refresh-1",
-            "resource": issuer.url,
-            "client_id": "client",
-        }
-        stored = present(process.store)
-        assert stored is not None
-        assert (stored.access_token, stored.refresh_token, stored.expires) == ("access-2", "refresh-2", START + 1141)
-        assert stored.id == credential.login_id == "login-1"
+    await until(lambda: credential.current() == bearer("access-2"))
+    (asked,) = issuer.asked
+    assert asked.form == {
+        "grant_type": "refresh_token",
+        "refresh_token": "refresh-1",
+        "resource": issuer.url,
+        "client_id": "client",
+    }
+    stored = present(process.store)
+    assert stored is not None
+    assert (stored.access_token, stored.refresh_token, stored.expires) == ("access-2", "refresh-2", START + 1141)
+    assert stored.id == credential.login_id == "login-1"
 
 
-async def test_an_expired_token_is_waited_for_and_asked_for_once() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
-        credential = process.of(issuer)
-        process.clock.time = START + 601
-        assert credential.current() is None
-        found: list[Header | None] = []
+async def test_an_expired_token_is_waited_for_and_asked_for_once(issuer: Issuer, process: Process) -> None:
+    issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+    credential = process.of(issuer)
+    process.clock.time = START + 601
+    assert credential.current() is None
+    found: list[Header | None] = []
 
-        async def ask() -> None:
-            found.append(await credential.renew(None))
+    async def ask() -> None:
+        found.append(await credential.renew(None))
 
-        async with trio.open_nursery() as nursery:
-            for _ in range(50):
-                nursery.start_soon(ask)
-            await until(lambda: issuer.asked)
-            issuer.before_token.set()
-        assert found == [bearer("access-2")] * 50
-        assert len(issuer.asked) == 1
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(ask)
+        await until(lambda: issuer.asked)
+        issuer.before_token.set()
+    assert found == [bearer("access-2")] * 50
+    assert len(issuer.asked) == 1
 
 
-async def test_a_refused_token_is_replaced_once_for_all_that_were_refused() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer, expires=None)) as (process,):
+async def test_a_refused_token_is_replaced_once_for_all_that_were_refused(issuer: Issuer) -> None:
+    async with processes(stored=login(issuer, expires=None)) as (process,):
         issuer.tokens = [renewed(2)]
         credential = process.of(issuer)
         refused = credential.current()
@@ -126,27 +134,38 @@ async def test_a_refused_token_is_replaced_once_for_all_that_were_refused() -> N
         assert len(issuer.asked) == 1
 
 
-async def test_without_a_lifetime_a_token_is_used_until_it_is_refused() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer, expires=None)) as (process,):
+async def test_without_a_lifetime_a_token_is_used_until_it_is_refused(issuer: Issuer) -> None:
+    async with processes(stored=login(issuer, expires=None)) as (process,):
         process.clock.time = START + 1e9
         assert process.of(issuer).current() == bearer("access-1")
         assert issuer.asked == []
 
 
-async def test_an_issuer_that_does_not_rotate_keeps_the_refresh_token() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [{"access_token": "access-2", "scope": "a b"}]
-        process.clock.time = START + 601
-        assert await process.of(issuer).renew(None) == bearer("access-2")
-        stored = present(process.store)
-        assert stored is not None
-        assert (stored.refresh_token, stored.scopes, stored.expires) == ("refresh-1", ("a", "b"), None)
+async def test_an_issuer_that_does_not_rotate_keeps_the_refresh_token(issuer: Issuer, process: Process) -> None:
+    issuer.tokens = [{"access_token": "access-2", "scope": "a b"}]
+    process.clock.time = START + 601
+    assert await process.of(issuer).renew(None) == bearer("access-2")
+    stored = present(process.store)
+    assert stored is not None
+    assert (stored.refresh_token, stored.scopes, stored.expires) == ("refresh-1", ("a", "b"), None)
 
 
-@pytest.mark.parametrize("error", ["invalid_grant", "invalid_client", "unauthorized_client"])
-async def test_a_refused_refresh_ends_the_login_once(error: str) -> None:
-    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (process, other):
-        issuer.tokens = [{"error": error}] * 5
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        ("invalid_grant", 400),
+        ("invalid_client", 401),
+        ("unauthorized_client", 400),
+        ("invalid_grant", 200),
+        ("bad_refresh_token", 200),
+        ("incorrect_client_credentials", 200),
+        ("invalid_refresh_token", 200),
+        ("token_expired", 200),
+    ],
+)
+async def test_a_refused_refresh_ends_the_login_once(issuer: Issuer, error: str, status: int) -> None:
+    async with processes(2, stored=login(issuer)) as (process, other):
+        issuer.tokens = [(status, {}, f'{{"error": "{error}"}}'.encode())] * 5
         credential = process.of(issuer)
         changed = trio.Event()
 
@@ -174,12 +193,116 @@ async def test_a_refused_refresh_ends_the_login_once(error: str) -> None:
         assert credential.problem == ""
 
 
+def invalid(description: str = "") -> Any:
+    return (400, {}, json.dumps({"error": "invalid_request", "error_description": description}).encode())
+
+
+async def test_an_issuer_that_demands_the_scope_gets_the_one_that_was_asked_for(issuer: Issuer) -> None:
+    """As Entra. What it took is remembered, also by another process; the scope that it granted may be another one."""
+    stored = {"scopes": ("granted",), "requested": ("a", "offline_access")}
+    async with processes(2, stored=login(issuer, **stored)) as hosts:
+        issuer.tokens = [invalid("AADSTS90009"), renewed(2, scope="granted"), renewed(3)]
+        hosts[0].clock.time = START + 601
+        assert await hosts[0].of(issuer).renew(None) == bearer("access-2")
+        hosts[0].clock.time += 601
+        await hosts[1].credentials.reload()
+        assert await hosts[1].of(issuer).renew(None) == bearer("access-3")
+        sent = [(each.form.get("scope"), each.form.get("resource")) for each in issuer.asked]
+        assert sent == [(None, issuer.url), ("a offline_access", issuer.url), ("a offline_access", issuer.url)]
+
+
+async def test_an_issuer_that_refuses_the_resource_in_a_refresh_gets_none(issuer: Issuer, process: Process) -> None:
+    issuer.tokens = [invalid("resource is not supported"), renewed(2), invalid(), renewed(3)]
+    credential = process.of(issuer)
+    for number in (2, 3):
+        process.clock.time += 601
+        assert await credential.renew(None) == bearer(f"access-{number}")
+    sent = [(each.form.get("scope"), each.form.get("resource")) for each in issuer.asked]
+    assert sent == [(None, issuer.url), ("a", None), ("a", None), (None, issuer.url)]
+
+
+@pytest.mark.parametrize("second", [invalid(), {"error": "invalid_scope"}, {"error": "slow_down"}, (403, {}, b"no")])
+async def test_a_refresh_that_is_invalid_in_both_forms_ends_the_login(
+    issuer: Issuer, process: Process, second: Any
+) -> None:
+    """Some issuers say so of a refresh token that is dead. It is not sent a third time."""
+    issuer.tokens = [invalid("refresh_token is invalid"), second, renewed(2)]
+    credential = process.of(issuer)
+    process.clock.time = START + 601
+    for _ in range(20):
+        assert await credential.renew(None) is None
+    assert len(issuer.asked) == 2
+    assert credential.problem == "the login is over, because the issuer gave no other token (invalid_request)"
+
+
+async def test_what_an_issuer_says_about_a_refresh_is_for_people_without_secrets(issuer: Issuer) -> None:
+    """It says that the login is over, and later it fails for a while. No client sees its words."""
+    words = "refresh-1 of client s3cret is dead; call 555"
+    body = json.dumps({"error": "slow_down", "error_description": words}).encode()
+    client = ClientRegistration("client", "s3cret", "client_secret_post")
+    async with processes(stored=login(issuer, client=client)) as (process,):
+        issuer.tokens = [(400, {}, body), (400, {}, body.replace(b"slow_down", b"invalid_grant"))]
+        credential = process.of(issuer)
+        process.clock.time = START + 601
+        with pytest.raises(LoginUnavailable) as caught:
+            await credential.renew(None)
+        assert "555" not in str(caught.value)
+        assert (caught.value.said, caught.value.speaker) == (
+            "slow_down: *** of client *** is dead; call 555",
+            "the issuer",
+        )
+        assert process.reported == [
+            TokenNotRefreshed(
+                "notes",
+                "the issuer refused the request (for a reason of its own); "
+                "if that goes on, colonnade login notes; "
+                'the issuer says: "slow_down: *** of client *** is dead; call 555"',
+            )
+        ]
+        process.clock.time += FAILURE_PAUSE
+        assert await credential.renew(None) is None
+        assert credential.problem == "the login is over, because the issuer gave no other token (invalid_grant)"
+        assert credential.said == 'the issuer says: "*** of client *** is dead; call 555"'
+        put(process.store, login(issuer, id="login-2"))
+        await process.credentials.reload()
+        assert credential.said == ""
+
+
+@pytest.mark.parametrize(
+    ("second", "why"),
+    [
+        ((503, {}, b""), "HTTP 503"),
+        ({"error": "temporarily_unavailable"}, "temporarily_unavailable"),
+        ((200, {}, b'{"error": "server_error"}'), "server_error"),
+    ],
+)
+async def test_an_issuer_that_fails_at_the_other_form_keeps_the_login(
+    issuer: Issuer, process: Process, second: Any, why: str
+) -> None:
+    issuer.tokens = [invalid(), second, invalid(), renewed(2)]
+    credential = process.of(issuer)
+    process.clock.time = START + 601
+    with pytest.raises(LoginUnavailable, match=why):
+        await credential.renew(None)
+    process.clock.time += FAILURE_PAUSE
+    assert await credential.renew(None) == bearer("access-2")
+
+
+@pytest.mark.parametrize("error", ["invalid_grant", "invalid_target", "invalid_scope", "unauthorized_client"])
+async def test_no_other_refusal_is_tried_in_another_form(issuer: Issuer, process: Process, error: str) -> None:
+    issuer.tokens = [{"error": error}, renewed(2)]
+    process.clock.time = START + 601
+    with suppress(LoginUnavailable):
+        await process.of(issuer).renew(None)
+    assert len(issuer.asked) == 1
+
+
 @pytest.mark.parametrize(
     ("is_refused", "why"),
     [(False, "its token has expired, and the issuer gave none"), (True, "the server refused its token, and the")],
 )
-async def test_a_login_without_a_refresh_says_how_it_ended(is_refused: bool, why: str) -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer, refresh_token=None)) as (process,):
+async def test_a_login_without_a_refresh_says_how_it_ended(issuer: Issuer, is_refused: bool, why: str) -> None:
+    async with processes(stored=login(issuer, refresh_token=None)) as (process,):
         credential = process.of(issuer)
         token = credential.current()
         process.clock.time = START + (1 if is_refused else 601)
@@ -189,30 +312,37 @@ async def test_a_login_without_a_refresh_says_how_it_ended(is_refused: bool, why
 
 
 @pytest.mark.parametrize(
-    "answer", [{"error": "server_error"}, {"error": "slow_down"}, (503, {}, b""), (200, {}, b"no")]
+    "answer",
+    [
+        {"error": "server_error"},
+        {"error": "slow_down"},
+        (503, {}, b""),
+        (200, {}, b"<html>login</html>"),
+        (200, {}, b'{"ok": false}'),
+    ],
 )
-async def test_another_failure_is_tried_again_later(answer: Any) -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [answer, renewed(2)]
-        credential = process.of(issuer)
-        process.clock.time = START + 601
+async def test_another_failure_is_tried_again_later(issuer: Issuer, process: Process, answer: Any) -> None:
+    issuer.tokens = [answer, renewed(2)]
+    credential = process.of(issuer)
+    process.clock.time = START + 601
+    with pytest.raises(LoginUnavailable, match="its token could not be obtained") as caught:
+        await credential.renew(None)
+    assert str(caught.value).endswith("colonnade login notes") == (answer != (503, {}, b""))
+    assert credential.login_id == "login-1"
+    for _ in range(100):
         with pytest.raises(LoginUnavailable, match="its token could not be obtained"):
             await credential.renew(None)
-        assert credential.login_id == "login-1"
-        for _ in range(100):
-            with pytest.raises(LoginUnavailable, match="its token could not be obtained"):
-                await credential.renew(None)
-        assert (len(process.reported), len(issuer.asked)) == (1, 1), "calls in a loop do not ask the issuer as often"
-        process.clock.time += FAILURE_PAUSE
-        assert await credential.renew(None) == bearer("access-2")
-        assert len(process.reported) == 1
+    assert (len(process.reported), len(issuer.asked)) == (1, 1), "calls in a loop do not ask the issuer as often"
+    process.clock.time += FAILURE_PAUSE
+    assert await credential.renew(None) == bearer("access-2")
+    assert len(process.reported) == 1
 
 
 @pytest.mark.parametrize(("client_id", "sent"), [("mine", "new"), ("another", "old")])
-async def test_a_client_has_the_secret_of_the_configuration(client_id: str, sent: str) -> None:
+async def test_a_client_has_the_secret_of_the_configuration(issuer: Issuer, client_id: str, sent: str) -> None:
     """It may be another one than at the login. That of another client is not used for it."""
     known = ClientRegistration("mine", "old", "client_secret_post")
-    async with open_issuer() as issuer, processes(stored=login(issuer, client=known)) as (process,):
+    async with processes(stored=login(issuer, client=known)) as (process,):
         issuer.oauth = OAuth(client_id=Secret(client_id), client_secret=Secret("new"))
         issuer.tokens = [renewed(2)]
         process.clock.time = START + 601
@@ -220,9 +350,39 @@ async def test_a_client_has_the_secret_of_the_configuration(client_id: str, sent
         assert issuer.asked[0].form["client_secret"] == sent
 
 
+@pytest.mark.parametrize("method", ["none", "client_secret_basic", "client_secret_post", "private_key_jwt"])
+async def test_a_private_key_of_the_configuration_signs_whatever_the_login_had(issuer: Issuer, method: str) -> None:
+    """A client that had a secret has a key by now. The issuer sees no part of it, also if it takes no client."""
+    key = pem(EC)
+    known = ClientRegistration("mine", None if method == "none" else "old", method)
+    async with processes(stored=login(issuer, client=known)) as (process,):
+        issuer.oauth = OAuth(client_id=Secret("mine"), private_key=Secret(key))
+        issuer.tokens = [{"error": "unauthorized_client"}]
+        process.clock.time = START + 601
+        await process.of(issuer).renew(None)
+        (asked,) = issuer.asked
+        assert {"client_assertion", "client_assertion_type"} <= asked.form.keys()
+        assert "client_secret" not in asked.form
+        assert asked.headers.one("authorization") is None
+
+
+async def test_a_client_that_signed_has_a_secret_by_now(issuer: Issuer) -> None:
+    known = ClientRegistration("mine", pem(EC), "private_key_jwt")
+    async with processes(stored=login(issuer, client=known)) as (process,):
+        issuer.oauth = OAuth(client_id=Secret("mine"), client_secret=Secret("new"))
+        issuer.tokens = [{"error": "invalid_client"}, renewed(2)]
+        process.clock.time = START + 601
+        assert await process.of(issuer).renew(None) == bearer("access-2")
+        assert issuer.asked[0].headers.one("authorization") == f"Basic {b64encode(b'mine:new').decode()}"
+        assert issuer.asked[1].form["client_secret"] == "new"
+        stored = present(process.store)
+        assert stored is not None
+        assert stored.client == ClientRegistration("mine", "new", "client_secret_post"), "it is revoked with that"
+
+
 async def test_a_client_that_the_issuer_has_forgotten_is_registered_anew() -> None:
     known = ClientRegistration("client", redirect_uri="http://127.0.0.1:5/oauth/callback", is_dynamic=True)
-    for error, kept in (("invalid_client", ""), ("invalid_grant", known.redirect_uri)):
+    for error, kept in (("invalid_client", ""), ("bad_client_secret", ""), ("invalid_grant", known.redirect_uri)):
         async with open_issuer() as issuer, processes(stored=login(issuer, client=known)) as (process,):
             issuer.tokens = [{"error": error}]
             process.clock.time = START + 601
@@ -232,43 +392,43 @@ async def test_a_client_that_the_issuer_has_forgotten_is_registered_anew() -> No
             assert (stored.is_over, stored.client.redirect_uri) == (True, kept)
 
 
-async def test_an_issuer_that_is_down_for_a_minute_does_not_stop_a_valid_token() -> None:
+async def test_an_issuer_that_is_down_for_a_minute_does_not_stop_a_valid_token(
+    issuer: Issuer, process: Process
+) -> None:
     """It is asked every few seconds meanwhile, and no call waits for it."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [(503, {}, b"")] * 100
-        credential = process.of(issuer)
-        for second in range(60):
-            process.clock.time = START + 540 + second
-            for _ in range(20):
-                assert credential.current() == bearer("access-1")
-            await until(lambda: credential._attempt is None)
-        assert 60 / (RETRY_PAUSE + 1) <= len(issuer.asked) <= 60 / RETRY_PAUSE
-        issuer.tokens = [renewed(2)]
-        process.clock.time = START + 601
-        assert await credential.renew(None) == bearer("access-2")
+    issuer.tokens = [(503, {}, b"")] * 100
+    credential = process.of(issuer)
+    for second in range(60):
+        process.clock.time = START + 540 + second
+        for _ in range(20):
+            assert credential.current() == bearer("access-1")
+        await until(lambda: credential._attempt is None)
+    assert 60 / (RETRY_PAUSE + 1) <= len(issuer.asked) <= 60 / RETRY_PAUSE
+    issuer.tokens = [renewed(2)]
+    process.clock.time = START + 601
+    assert await credential.renew(None) == bearer("access-2")
 
 
-async def test_a_token_that_expires_before_it_comes_does_not_end_the_login() -> None:
+async def test_a_token_that_expires_before_it_comes_does_not_end_the_login(issuer: Issuer, process: Process) -> None:
     """The issuer is slow, or the machine sleeps meanwhile."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens, issuer.before_token = [renewed(2), renewed(3)], trio.Event()
-        credential = process.of(issuer)
-        process.clock.time = START + 601
+    issuer.tokens, issuer.before_token = [renewed(2), renewed(3)], trio.Event()
+    credential = process.of(issuer)
+    process.clock.time = START + 601
 
-        async def ask() -> None:
-            with pytest.raises(LoginUnavailable, match="not valid any more"):
-                await credential.renew(None)
+    async def ask() -> None:
+        with pytest.raises(LoginUnavailable, match="not valid any more"):
+            await credential.renew(None)
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            await until(lambda: issuer.asked)
-            process.clock.time += 601
-            issuer.before_token.set()
-        assert await credential.renew(None) == bearer("access-3")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await until(lambda: issuer.asked)
+        process.clock.time += 601
+        issuer.before_token.set()
+    assert await credential.renew(None) == bearer("access-3")
 
 
-async def test_without_a_refresh_token_an_expired_login_is_over() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer, refresh_token=None)) as (process,):
+async def test_without_a_refresh_token_an_expired_login_is_over(issuer: Issuer) -> None:
+    async with processes(stored=login(issuer, refresh_token=None)) as (process,):
         credential = process.of(issuer)
         process.clock.time = START + 599
         assert credential.current() == bearer("access-1")
@@ -277,109 +437,105 @@ async def test_without_a_refresh_token_an_expired_login_is_over() -> None:
         assert issuer.asked == []
 
 
-async def test_a_server_that_refuses_every_token_ends_the_login() -> None:
+async def test_a_server_that_refuses_every_token_ends_the_login(issuer: Issuer, process: Process) -> None:
     """Otherwise each call would cost a refresh."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [renewed(n) for n in range(2, 10)]
-        credential = process.of(issuer)
-        second = await credential.renew(credential.current())
-        assert second == bearer("access-2")
-        assert await credential.renew(second) is None
-        assert credential.login_id == ""
-        assert "the server refuses the tokens that its issuer gives" in credential.problem
-        assert len(issuer.asked) == 1
+    issuer.tokens = [renewed(n) for n in range(2, 10)]
+    credential = process.of(issuer)
+    second = await credential.renew(credential.current())
+    assert second == bearer("access-2")
+    assert await credential.renew(second) is None
+    assert credential.login_id == ""
+    assert "the server refuses the tokens that its issuer gives" in credential.problem
+    assert len(issuer.asked) == 1
 
 
-async def test_short_tokens_that_end_early_are_refreshed_each_time() -> None:
+async def test_short_tokens_that_end_early_are_refreshed_each_time(issuer: Issuer, process: Process) -> None:
     """Their lifetime begins at the issuer, and an answer takes its time."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [renewed(n, expires_in=3) for n in range(2, 10)]
-        credential = process.of(issuer)
-        token = credential.current()
-        for number in range(2, 10):
-            token = await credential.renew(token)
-            assert token == bearer(f"access-{number}")
-            process.clock.time += 2.9
+    issuer.tokens = [renewed(n, expires_in=3) for n in range(2, 10)]
+    credential = process.of(issuer)
+    token = credential.current()
+    for number in range(2, 10):
+        token = await credential.renew(token)
+        assert token == bearer(f"access-{number}")
+        process.clock.time += 2.9
 
 
-async def test_a_token_that_is_refused_much_later_is_refreshed() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [renewed(2), renewed(3)]
-        credential = process.of(issuer)
-        second = await credential.renew(credential.current())
-        process.clock.time += REFUSAL_WINDOW + 1
-        assert await credential.renew(second) == bearer("access-3")
+async def test_a_token_that_is_refused_much_later_is_refreshed(issuer: Issuer, process: Process) -> None:
+    issuer.tokens = [renewed(2), renewed(3)]
+    credential = process.of(issuer)
+    second = await credential.renew(credential.current())
+    process.clock.time += REFUSAL_WINDOW + 1
+    assert await credential.renew(second) == bearer("access-3")
 
 
-async def test_missing_scopes_are_kept_for_the_next_login() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        credential = process.of(issuer)
-        credential.note_missing(["b", "c"])
-        await until(lambda: (stored := present(process.store)) is not None and stored.missing == ("b", "c"))
-        await until(lambda: credential.login is not None and credential.login.missing == ("b", "c"))
-        revision = process.store.poll()
-        credential.note_missing(["c"])
-        await wait_all_tasks_blocked(0.01)
-        assert process.store.poll() == revision
-        assert (credential.login_id, credential.current()) == ("login-1", bearer("access-1"))
-        assert credential.remedy == "colonnade login notes"
+async def test_missing_scopes_are_kept_for_the_next_login(issuer: Issuer, process: Process) -> None:
+    credential = process.of(issuer)
+    credential.note_missing(["b", "c"])
+    await until(lambda: (stored := present(process.store)) is not None and stored.missing == ("b", "c"))
+    await until(lambda: credential.login is not None and credential.login.missing == ("b", "c"))
+    revision = process.store.poll()
+    credential.note_missing(["c"])
+    await wait_all_tasks_blocked(0.01)
+    assert process.store.poll() == revision
+    assert (credential.login_id, credential.current()) == ("login-1", bearer("access-1"))
+    assert credential.remedy == "colonnade login notes"
 
 
-async def test_missing_scopes_do_not_grow_for_ever() -> None:
+async def test_missing_scopes_do_not_grow_for_ever(issuer: Issuer, process: Process) -> None:
     """A server that names others in each answer has only so many of them written down."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        credential, revisions = process.of(issuer), set()
-        for number in range(3 * MAX_SCOPES):
-            credential.note_missing([f"scope-{number}"])
-            await wait_all_tasks_blocked()
-            revisions.add(process.store.poll())
-        wanted = tuple(f"scope-{number}" for number in range(MAX_SCOPES))
-        await until(lambda: (stored := present(process.store)) is not None and stored.missing == wanted)
-        assert len(revisions) <= MAX_SCOPES
+    credential, revisions = process.of(issuer), set()
+    for number in range(3 * MAX_SCOPES):
+        credential.note_missing([f"scope-{number}"])
+        await wait_all_tasks_blocked()
+        revisions.add(process.store.poll())
+    wanted = tuple(f"scope-{number}" for number in range(MAX_SCOPES))
+    await until(lambda: (stored := present(process.store)) is not None and stored.missing == wanted)
+    assert len(revisions) <= MAX_SCOPES
 
 
-async def test_each_new_token_is_redacted_and_the_former_ones_stay_so() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [renewed(2)]
-        spec = issuer.spec
-        credential = process.credentials.of(spec)
-        process.clock.time = START + 601
-        await credential.renew(None)
-        text = "access-1 refresh-1 access-2 refresh-2"
-        assert ServerSecrets(spec).redact(text) == "*** *** *** ***"
-        again = issuer.spec  # the configuration was read again
-        process.credentials.of(again)
-        assert ServerSecrets(again).redact(text) == "*** *** *** ***"
+async def test_each_new_token_is_redacted_and_the_former_ones_stay_so(issuer: Issuer, process: Process) -> None:
+    issuer.tokens = [renewed(2)]
+    spec = issuer.spec
+    credential = process.credentials.of(spec)
+    process.clock.time = START + 601
+    await credential.renew(None)
+    text = "access-1 refresh-1 access-2 refresh-2"
+    assert ServerSecrets(spec).redact(text) == "*** *** *** ***"
+    again = issuer.spec  # the configuration was read again
+    process.credentials.of(again)
+    assert ServerSecrets(again).redact(text) == "*** *** *** ***"
 
 
-async def test_an_open_connection_withholds_each_new_token_also_after_the_configuration_was_read_again() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.tokens = [renewed(2)]
-        secrets = secrets_of(issuer.spec, process.credentials, Journal())
-        assert secrets.withheld is not None
-        assert {"access-1", "refresh-1"} <= set(secrets.withheld.texts)
-        process.clock.time = START + 601
-        await process.credentials.of(issuer.spec).renew(None)
-        assert {"access-1", "refresh-1", "access-2", "refresh-2"} <= set(secrets.withheld.texts)
+async def test_an_open_connection_withholds_each_new_token_also_after_the_configuration_was_read_again(
+    issuer: Issuer,
+    process: Process,
+) -> None:
+    issuer.tokens = [renewed(2)]
+    secrets = secrets_of(issuer.spec, process.credentials, Journal())
+    assert secrets.withheld is not None
+    assert {"access-1", "refresh-1"} <= set(secrets.withheld.texts)
+    process.clock.time = START + 601
+    await process.credentials.of(issuer.spec).renew(None)
+    assert {"access-1", "refresh-1", "access-2", "refresh-2"} <= set(secrets.withheld.texts)
 
 
-async def test_the_name_of_a_login_stays_when_it_is_over() -> None:
+async def test_the_name_of_a_login_stays_when_it_is_over(issuer: Issuer) -> None:
     """So what its server offered last is still known."""
     over = {"access_token": None, "refresh_token": None}
     for changes, name in (({}, "login-1"), (over, "login-1")):
         async with open_issuer() as issuer, processes(stored=login(issuer, **changes)) as (process,):
             assert process.credentials.name_of(issuer.spec) == name
             assert process.credentials.name_of(CHILD) == ""
-    async with open_issuer() as issuer, processes() as (process,):
+    async with processes() as (process,):
         assert process.credentials.name_of(issuer.spec) == ""
 
 
 # Several processes
 
 
-async def test_processes_refresh_once_together() -> None:
+async def test_processes_refresh_once_together(issuer: Issuer) -> None:
     """The second use of a refresh token would end the login."""
-    async with open_issuer() as issuer, processes(3, stored=login(issuer)) as hosts:
+    async with processes(3, stored=login(issuer)) as hosts:
         issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
         hosts[0].clock.time = START + 601
         found: list[Header | None] = []
@@ -397,8 +553,8 @@ async def test_processes_refresh_once_together() -> None:
         assert len(issuer.asked) == 1
 
 
-async def test_a_refresh_by_another_process_is_taken_over_before_one_is_made() -> None:
-    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+async def test_a_refresh_by_another_process_is_taken_over_before_one_is_made(issuer: Issuer) -> None:
+    async with processes(2, stored=login(issuer)) as (one, other):
         issuer.tokens = [renewed(2)]
         one.clock.time = START + 601
         assert await one.of(issuer).renew(None) == bearer("access-2")
@@ -406,13 +562,13 @@ async def test_a_refresh_by_another_process_is_taken_over_before_one_is_made() -
         assert len(issuer.asked) == 1
 
 
-async def test_the_lease_of_a_process_that_was_killed_ends() -> None:
-    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+async def test_the_lease_of_a_process_that_was_killed_ends(issuer: Issuer) -> None:
+    async with processes(2, stored=login(issuer)) as (one, other):
         issuer.tokens = [renewed(2)]
         one.clock.time = START + 601
         until_then = one.clock.time + LEASE
-        leased = await complete(
-            one.store.write(lambda transaction: transaction.lease_credential(NOTES, "killed", START + 601, until_then))
+        leased = await one.store.write(
+            lambda transaction: transaction.lease_credential(NOTES, "killed", START + 601, until_then)
         )
         assert leased
         async with trio.open_nursery() as nursery:
@@ -423,75 +579,67 @@ async def test_the_lease_of_a_process_that_was_killed_ends() -> None:
         assert other.of(issuer).current() == bearer("access-2")
 
 
-async def test_a_login_during_a_refresh_wins() -> None:
-    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+@pytest.mark.parametrize("seen", [False, True])
+async def test_a_login_during_a_refresh_wins(issuer: Issuer, seen: bool) -> None:
+    async with processes(2, stored=login(issuer)) as (one, other):
         issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
         one.clock.time = START + 601
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.of(issuer).renew, None)
             await until(lambda: issuer.asked)
             put(other.store, login(issuer, id="login-2", access_token="new", expires=None))
+            if seen:
+                await one.credentials.reload()
             issuer.before_token.set()
         assert one.of(issuer).current() == bearer("new")
         assert one.of(issuer).login_id == "login-2"
-
-
-async def test_a_login_during_a_refresh_wins_also_if_it_was_seen_meanwhile() -> None:
-    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
-        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
-        one.clock.time = START + 601
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.of(issuer).renew, None)
-            await until(lambda: issuer.asked)
-            put(other.store, login(issuer, id="login-2", access_token="new", expires=None))
-            await one.credentials.reload()
-            issuer.before_token.set()
-        assert one.of(issuer).current() == bearer("new")
         assert present(one.store) == login(issuer, id="login-2", access_token="new", expires=None)
 
 
-async def test_a_login_that_was_lost_before_its_refresh_began_is_not_refreshed() -> None:
+async def test_a_login_that_was_lost_before_its_refresh_began_is_not_refreshed(
+    issuer: Issuer, process: Process
+) -> None:
     """Somebody has stored another one, with another key."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        credential = process.of(issuer)
-        process.clock.time = START + 601
-        async with trio.open_nursery() as nursery:
-            async with credential._writing:
-                nursery.start_soon(credential.renew, None)
-                await wait_all_tasks_blocked()
-                sealed = Vault(b"k" * 32).close(NOTES, login(issuer))
-                await complete(process.store.write(lambda each: each.put_credential(NOTES, sealed)))
-                await process.credentials.reload()
-        assert (credential.current(), process.reported, issuer.asked) == (None, [], [])
+    credential = process.of(issuer)
+    process.clock.time = START + 601
+    async with trio.open_nursery() as nursery:
+        async with credential._writing:
+            nursery.start_soon(credential.renew, None)
+            await wait_all_tasks_blocked()
+            sealed = Vault(b"k" * 32).close(NOTES, login(issuer))
+            await process.store.write(lambda each: each.put_credential(NOTES, sealed))
+            await process.credentials.reload()
+    assert (credential.current(), process.reported, issuer.asked) == (None, [], [])
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
-async def test_what_is_seen_while_another_process_refreshes_is_not_refreshed(is_readable: bool) -> None:
+async def test_what_is_seen_while_another_process_refreshes_is_not_refreshed(
+    issuer: Issuer, process: Process, is_readable: bool
+) -> None:
     """A new token needs no refresh, and there is none for a login that somebody stored with another key."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        credential, new = process.of(issuer), login(issuer, access_token="new", expires=None)
-        process.clock.time = START + 601
-        free_at = START + 700
-        assert await complete(process.store.write(lambda each: each.lease_credential(NOTES, "x", START, free_at)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(credential.renew, None)
-            await trio.sleep(0.05)  # it has looked at the lease, and will again
-            sealed = (VAULT if is_readable else Vault(b"k" * 32)).close(NOTES, new)
-            await complete(process.store.write(lambda each: each.put_credential(NOTES, sealed)))
-            await process.credentials.reload()
-        assert credential.current() == (bearer("new") if is_readable else None)
-        assert issuer.asked == []
+    credential, new = process.of(issuer), login(issuer, access_token="new", expires=None)
+    process.clock.time = START + 601
+    free_at = START + 700
+    assert await process.store.write(lambda each: each.lease_credential(NOTES, "x", START, free_at))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(credential.renew, None)
+        await trio.sleep(0.05)  # it has looked at the lease, and will again
+        sealed = (VAULT if is_readable else Vault(b"k" * 32)).close(NOTES, new)
+        await process.store.write(lambda each: each.put_credential(NOTES, sealed))
+        await process.credentials.reload()
+    assert credential.current() == (bearer("new") if is_readable else None)
+    assert issuer.asked == []
 
 
 @pytest.mark.parametrize("seen", [False, True])
-async def test_a_logout_during_a_refresh_stays_one(seen: bool) -> None:
-    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+async def test_a_logout_during_a_refresh_stays_one(issuer: Issuer, seen: bool) -> None:
+    async with processes(2, stored=login(issuer)) as (one, other):
         issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
         one.clock.time = START + 601
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.of(issuer).renew, None)
             await until(lambda: issuer.asked)
-            await complete(other.store.write(lambda transaction: transaction.remove_credential(NOTES)))
+            await other.store.write(lambda transaction: transaction.remove_credential(NOTES))
             if seen:
                 await one.credentials.reload()
             issuer.before_token.set()
@@ -500,18 +648,17 @@ async def test_a_logout_during_a_refresh_stays_one(seen: bool) -> None:
 
 
 @pytest.mark.parametrize("seen", [False, True])
-async def test_a_logout_ends_the_wait_for_another_process(seen: bool) -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        process.clock.time = START + 601
-        assert await complete(process.store.write(lambda each: each.lease_credential(NOTES, "x", START, START + 9999)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(process.of(issuer).renew, None)
-            await trio.sleep(0.05)  # it has looked at the lease, and will again
-            await complete(process.store.write(lambda transaction: transaction.remove_credential(NOTES)))
-            if seen:
-                await process.credentials.reload()
-            await until(lambda: process.of(issuer)._attempt is None)
-        assert issuer.asked == []
+async def test_a_logout_ends_the_wait_for_another_process(issuer: Issuer, process: Process, seen: bool) -> None:
+    process.clock.time = START + 601
+    assert await process.store.write(lambda each: each.lease_credential(NOTES, "x", START, START + 9999))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(process.of(issuer).renew, None)
+        await trio.sleep(0.05)  # it has looked at the lease, and will again
+        await process.store.write(lambda transaction: transaction.remove_credential(NOTES))
+        if seen:
+            await process.credentials.reload()
+        await until(lambda: process.of(issuer)._attempt is None)
+    assert issuer.asked == []
 
 
 @pytest.mark.slow
@@ -525,7 +672,7 @@ async def test_what_other_processes_store_is_seen() -> None:
                 with trio.fail_after(5):
                     await credential.wait_changed("" if number == 1 else "login-1")
                 assert credential.login_id == f"login-{number}"
-            await complete(other.write(lambda transaction: transaction.remove_credential(NOTES)))
+            await other.write(lambda transaction: transaction.remove_credential(NOTES))
             with trio.fail_after(5):
                 await credential.wait_changed("login-2")
             assert credential.current() is None
@@ -560,9 +707,9 @@ async def test_a_rotated_token_is_not_used_before_it_is_stored() -> None:
             assert len(issuer.asked) == 1
 
 
-async def test_a_refresh_is_finished_although_nobody_waits_for_it_any_more() -> None:
+async def test_a_refresh_is_finished_although_nobody_waits_for_it_any_more(issuer: Issuer) -> None:
     """The call that needed it was cancelled, and then the host stops: the answer may be the only good token."""
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+    async with processes(stored=login(issuer)) as (process,):
         issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
         process.clock.time = START + 601
         with trio.CancelScope() as call:
@@ -576,13 +723,14 @@ async def test_a_refresh_is_finished_although_nobody_waits_for_it_any_more() -> 
             await until(lambda: (stored := present(process.store)) is not None and stored.access_token == "access-2")
 
 
-async def test_a_refresh_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refresh_that_takes_too_long_is_given_up(
+    issuer: Issuer, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "REFRESH_TIMEOUT", 0.05)
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        issuer.before_token = trio.Event()
-        process.clock.time = START + 601
-        with pytest.raises(LoginUnavailable, match="did not answer"):
-            await process.of(issuer).renew(None)
+    issuer.before_token = trio.Event()
+    process.clock.time = START + 601
+    with pytest.raises(LoginUnavailable, match="did not answer"):
+        await process.of(issuer).renew(None)
 
 
 # Colonnade itself
@@ -642,7 +790,7 @@ async def test_the_issuer_of_a_login_that_cannot_be_read_is_the_one_that_gets_th
     another server, whose first issuer it is."""
     async with own({"access_token": "own"}) as (issuer, process), open_issuer() as evil:
         sealed = VAULT.close(CredentialKey("other"), login(issuer))
-        await complete(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+        await process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed))
         await process.credentials.reload()
         issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
         with pytest.raises(LoginUnavailable, match=r"names the issuer .* now"):
@@ -670,41 +818,40 @@ async def test_a_mistake_of_ours_does_not_end_the_host(monkeypatch: pytest.Monke
         assert await process.credentials.of(corrected).renew(None) == bearer("own-1"), "it is tried at once"
 
 
-async def test_an_issuer_that_the_server_names_meanwhile_gets_nothing() -> None:
+async def test_an_issuer_that_the_server_names_meanwhile_gets_nothing(
+    issuer: Issuer, process: Process, other: Issuer
+) -> None:
     """A host follows the login that a person made, and looks for no other issuer, not even when that one ends it."""
-    async with open_issuer() as issuer, open_issuer() as evil, processes(stored=login(issuer)) as (process,):
-        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
-        issuer.documents[ISSUER_METADATA] = evil.documents[ISSUER_METADATA]
-        issuer.challenge = f'Bearer resource_metadata="{issuer.id}{RESOURCE_METADATA}"'
-        issuer.tokens = [renewed(2)]
-        credential = process.of(issuer)
-        process.clock.time = START + 601
-        assert await credential.renew(None) == bearer("access-2")
-        process.clock.time = START + 1300
-        assert await credential.renew(None) is None
-        assert [each.path for each in issuer.asked] == ["/token"] * 2
-        assert evil.asked == []
+    issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [other.id]
+    issuer.documents[ISSUER_METADATA] = other.documents[ISSUER_METADATA]
+    issuer.challenge = f'Bearer resource_metadata="{issuer.id}{RESOURCE_METADATA}"'
+    issuer.tokens = [renewed(2)]
+    credential = process.of(issuer)
+    process.clock.time = START + 601
+    assert await credential.renew(None) == bearer("access-2")
+    process.clock.time = START + 1300
+    assert await credential.renew(None) is None
+    assert [each.path for each in issuer.asked] == ["/token"] * 2
+    assert other.asked == []
 
 
-async def test_another_server_at_the_same_url_has_no_token() -> None:
-    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
-        assert process.of(issuer).current() == bearer("access-1")
-        other = process.credentials.of(replace(issuer.spec, id="other"))
-        assert (other.current(), other.is_absent) == (None, True)
+async def test_another_server_at_the_same_url_has_no_token(issuer: Issuer, process: Process) -> None:
+    assert process.of(issuer).current() == bearer("access-1")
+    other = process.credentials.of(replace(issuer.spec, id="other"))
+    assert (other.current(), other.is_absent) == (None, True)
 
 
-async def test_a_token_does_not_follow_another_url() -> None:
+async def test_a_token_does_not_follow_another_url(issuer: Issuer, process: Process, other: Issuer) -> None:
     """The configuration has another URL by now, at another origin or path."""
-    async with open_issuer() as issuer, open_issuer() as evil, processes(stored=login(issuer)) as (process,):
-        assert process.of(issuer).current() == bearer("access-1")
-        assert process.of(evil).current() is None
-        assert process.of(issuer).current() == bearer("access-1")
+    assert process.of(issuer).current() == bearer("access-1")
+    assert process.of(other).current() is None
+    assert process.of(issuer).current() == bearer("access-1")
 
 
-async def test_a_login_under_another_key_needs_a_new_one() -> None:
-    async with open_issuer() as issuer, processes() as (process,):
+async def test_a_login_under_another_key_needs_a_new_one(issuer: Issuer) -> None:
+    async with processes() as (process,):
         sealed = VAULT.close(CredentialKey("other"), login(issuer))
-        await complete(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+        await process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed))
         await process.credentials.reload()
         credential = process.of(issuer)
         assert credential.current() is None
@@ -721,9 +868,11 @@ async def test_a_store_that_cannot_be_read_is_a_problem_at_the_start() -> None:
         assert caught.group_contains(StateError)
 
 
-class _Answered(Response):
-    status = 200
+class _Answered(PooledResponse):
     has_length = True
+
+    def __init__(self) -> None:
+        self.status = 200
 
     def header(self, name: str) -> None:
         return None
@@ -737,45 +886,35 @@ class _Answered(Response):
     async def read(self) -> bytes:
         return b""
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         pass
 
 
-class _Answering(Transport):
+class _Answering(Pool):
     """Answers at once, so that what is measured is the way to it."""
 
-    async def request(self, *_: object, **__: object) -> Response:
+    async def request(self, *_: object, **__: object) -> PooledResponse:
         return _Answered()
-
-    async def close_idle(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
 
 
 @pytest.mark.slow
 async def test_a_call_with_a_login_costs_at_most_two_microseconds_more() -> None:
     """Than one with a header of the configuration: the least of many batches."""
     issuer = Issuer("https://mcp.example")
-    async with processes(stored=login(issuer)) as (process,):
-        credential = process.of(issuer)
-        async with (
-            open_origin(issuer.url, {"Authorization": "Bearer x"}, _Answering()) as configured,
-            open_origin(issuer.url, {}, _Answering(), authorization=credential) as logged_in,
-        ):
-            origins = (configured, logged_in)
-            headers = [origin.headers([("Accept", "*/*")]) for origin in origins]
+    async with (
+        processes(stored=login(issuer)) as (process,),
+        open_origin(issuer.url, {"Authorization": "Bearer x"}, _Answering(Turns())) as configured,
+        open_origin(issuer.url, {}, _Answering(Turns()), authorization=process.of(issuer)) as logged_in,
+    ):
+        origins = (configured, logged_in)
+        headers = [origin.headers([("Accept", "*/*")]) for origin in origins]
 
-            async def batch(at: int) -> float:
-                began = time.perf_counter()
-                for _ in range(1000):
-                    await origins[at].request("POST", headers[at], b"{}")
-                return (time.perf_counter() - began) / 1000
+        async def batch(at: int) -> float:
+            began = time.perf_counter()
+            for _ in range(1000):
+                await origins[at].request("POST", headers[at], b"{}")
+            return (time.perf_counter() - began) / 1000
 
-            batches = [(await batch(0), await batch(1)) for _ in range(100)]
+        batches = [(await batch(0), await batch(1)) for _ in range(100)]
     more = min(each[1] for each in batches) - min(each[0] for each in batches)
     assert more < 2e-6, f"{more * 1e6:.2f} µs"

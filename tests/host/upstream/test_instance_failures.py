@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from host.exchange import Caller
+from host.source import SHARED
 from host.upstream.backoff import HEALTHY_AFTER, MAX_STARTS, WINDOW
 from host.upstream.instance_failures import FAILURE_TTL, InstanceFailures
 
-ONE, OTHER = Caller("one", None, identity="one"), Caller("other", None, identity="other")
+ONE, OTHER = Caller("one", SHARED, identity="one"), Caller("other", SHARED, identity="other")
 
 
 def fails(failures: InstanceFailures, caller: Caller, now: float, ready_for: float | None = None) -> float:
@@ -26,7 +27,7 @@ def test_a_failed_start_makes_its_caller_wait_and_nobody_else() -> None:
 
 def test_callers_without_a_token_are_told_apart_by_session() -> None:
     failures = InstanceFailures(4)
-    with_session, without, like_it = Caller("a", None, session=1), Caller("b", None), Caller("c", None)
+    with_session, without, like_it = Caller("a", SHARED, session=1), Caller("b", SHARED), Caller("c", SHARED)
     fails(failures, without, 0.0)
     assert failures.wait(like_it, 0.0) > 0
     assert failures.wait(with_session, 0.0) <= 0
@@ -71,7 +72,7 @@ def test_a_crash_loop_is_tried_once_a_minute() -> None:
 def test_starts_that_fail_for_everybody_stop_everybody_until_one_succeeds() -> None:
     failures = InstanceFailures(1)
     for number in range(MAX_STARTS):
-        fails(failures, Caller("x", None, identity=str(number)), 0.0)
+        fails(failures, Caller("x", SHARED, identity=str(number)), 0.0)
     assert failures.wait(OTHER, 0.0) == WINDOW
     fails(failures, ONE, 30.0)
     assert failures.wait(OTHER, 30.0) == WINDOW - 30.0
@@ -82,6 +83,6 @@ def test_starts_that_fail_for_everybody_stop_everybody_until_one_succeeds() -> N
 def test_failures_of_callers_that_are_gone_are_forgotten() -> None:
     failures = InstanceFailures(4)
     for number in range(100):
-        fails(failures, Caller("x", None, identity=str(number)), 0.0)
+        fails(failures, Caller("x", SHARED, identity=str(number)), 0.0)
     fails(failures, ONE, FAILURE_TTL + 100.0)
     assert len(failures._records) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -45,12 +47,14 @@ class Waiting:
 async def test_what_begins_as_something_else_than_starting_is_known_at_once() -> None:
     for state in (Disabled(), Failed(0.0, "gone", 1.0)):
         life = lifecycle(state)
+        assert life.recalled.is_set()
         assert life.listed.is_set()
         assert life.settled.is_set()
         assert life.started.is_set()
         assert not life.is_starting
     for starting in (Connecting(0.0, None), Stopped(0.0)):
         life = lifecycle(starting)
+        assert not life.recalled.is_set()
         assert not life.listed.is_set()
         assert life.is_starting
 
@@ -137,6 +141,9 @@ async def test_a_connection_without_a_client_says_why() -> None:
     assert str(life.unavailable(SPEC)).startswith("a is unavailable: it says: look at")
     untrusted = StdioServer(id="a", command=SPEC.command, trust=Trust.UNTRUSTED)
     assert str(life.unavailable(untrusted)) == "a is unavailable: it is not connected"
+    problem = "the environment variable TOKEN is not set"
+    life.state = Failed(trio.current_time(), problem, math.inf)
+    assert str(life.unavailable(replace(untrusted, problem=problem))) == f"a is unavailable: {problem}"
     assert type(life.unavailable(SPEC)) is Unavailable
     life.state = NeedsLogin(1.0, "the server wants a login")
     assert type(life.unavailable(SPEC)) is LoginNeeded

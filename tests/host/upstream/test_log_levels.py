@@ -11,11 +11,13 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
+from config.views import ALL, ViewSpec
 from host.exchange import Caller
 from host.jsonrpc.messages import ErrorBody
 from host.peer.outstanding import PeerError
+from host.source import SHARED, Endpoint
 from host.upstream.log_levels import CONFIRM_TIMEOUT, SET_LEVEL_TIMEOUT, LogLevels
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_client, open_world
 
 LOGS: dict[str, Any] = {"tools": {}, "logging": {}}
 
@@ -100,8 +102,7 @@ async def test_each_client_gets_what_it_asked_for() -> None:
 async def test_a_clients_own_level_holds_for_its_own_calls_too() -> None:
     """(rule 82)"""
     server = Logger("a")
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await wants(client, "error")
         later(nursery, client.call, "a__x")
         id = (await server.hears("tools/call"))["id"]
@@ -113,26 +114,25 @@ async def test_a_clients_own_level_holds_for_its_own_calls_too() -> None:
         server.says(id, {"content": []})
 
 
-@pytest.mark.parametrize("level", ["loud", "DEBUG", "", 5, None, ["debug"]])
-async def test_a_level_that_is_none_changes_nothing(level: object) -> None:
+async def test_a_level_that_is_none_changes_nothing() -> None:
     """(rule 82)"""
+    rows: list[object] = ["loud", "DEBUG", "", 5, None, ["debug"]]
     server = Logger("a")
-    async with open_world(server) as world:
-        client = await world.client()
-        await wants(client, "error")
-        with pytest.raises(Refusal) as refused:
-            await client.request("logging/setLevel", {"level": level})
-        assert refused.value.code == -32602
-        await wait_all_tasks_blocked()
-        assert server.levels == ["error"]
-        assert client.session.level == "error"
+    async with open_client(server) as (_, client, _):
+        for level in rows:
+            await wants(client, "error")
+            with pytest.raises(Refusal) as refused:
+                await client.request("logging/setLevel", {"level": level})
+            assert refused.value.code == -32602
+            await wait_all_tasks_blocked()
+            assert server.levels == ["error"]
+            assert client.session.level == "error"
 
 
 async def test_a_server_that_comes_back_is_asked_again(autojump_clock: MockClock) -> None:
     """(rule 82, rule 32)"""
     server = Logger("a")
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await wants(client, "notice")
         server.dies()
         await trio.sleep(2)
@@ -143,8 +143,7 @@ async def test_a_server_that_comes_back_is_asked_again(autojump_clock: MockClock
 async def test_a_level_that_changes_while_the_server_is_asked_is_asked_next(autojump_clock: MockClock) -> None:
     """(rule 82, rule 110) In one request at a time, and only the last of several."""
     server = Logger("a", delay=5.0)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         for level in ("error", "warning", "debug", "info"):
             await wants(client, level)
         await trio.sleep(20)
@@ -152,6 +151,7 @@ async def test_a_level_that_changes_while_the_server_is_asked_is_asked_next(auto
         assert server.most_at_once == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("order", list(itertools.permutations(["debug", "error", "gone"])))
 async def test_two_clients_at_once_leave_the_server_at_the_most_verbose_level(order: Sequence[str]) -> None:
     """(rule 110)"""
@@ -175,8 +175,7 @@ async def test_a_server_that_does_not_agree_is_left_alone_and_nobody_waits(
     trouble: str, autojump_clock: MockClock
 ) -> None:
     server = Logger("a", delay=2 * SET_LEVEL_TIMEOUT, refuses=trouble == "refuses")
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await wants(client, "error")
         await trio.sleep(SET_LEVEL_TIMEOUT + 1)
         await wants(client, "debug")
@@ -218,21 +217,37 @@ async def test_a_dedicated_instance_follows_its_own_client() -> None:
 
 def test_levels_of_those_who_are_gone_are_forgotten() -> None:
     levels = LogLevels()
-    callers = [Caller("x", None), Caller("x", "a"), Caller("x", "b")]
+    callers = [Caller("x", SHARED), Caller("x", Endpoint("a")), Caller("x", Endpoint("b"))]
     for caller in callers:
         levels.set_level(caller, "info")
     assert list(levels.callers("a")) == callers[:2]
-    for caller in [*callers, Caller("x", None)]:
+    for caller in [*callers, Caller("x", SHARED)]:
         levels.forget(caller)
     assert list(levels.callers("a")) == []
 
 
-@pytest.mark.parametrize("_", range(8))  # which task comes first is left to chance
-async def test_an_instance_is_told_the_level_before_its_first_call(_: int) -> None:
+async def test_a_level_is_none_of_a_server_outside_the_view_and_its_messages_go_elsewhere() -> None:
+    a, b = Logger("a"), Logger("b")
+    async with open_world(a, b, views={"v": ViewSpec(servers={"a": ALL})}) as world, trio.open_nursery() as nursery:
+        client, other = await world.client(Endpoint(view="v")), await world.client()
+        for each in (client, other):
+            nursery.start_soon(each.listen_changes)
+        await wants(client, "debug")
+        assert (a.levels, b.levels) == (["debug"], [])
+        await wants(other, "error")
+        assert (a.levels, b.levels) == (["debug"], ["error"])
+        await a.logs("debug")
+        await b.logs("alert")
+        assert (heard(client), heard(other)) == (["debug"], ["alert"])
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("turn", range(8))  # which task comes first is left to chance
+async def test_an_instance_is_told_the_level_before_its_first_call(turn: int) -> None:
     """(rule 82)"""
     server = Logger("a", isolation=Isolation.PER_CALL)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await wants(client, "debug")
         call = later(nursery, client.call, "a__x")
         request = await server.hears("tools/call")
@@ -249,7 +264,7 @@ async def done(params: dict[str, Any]) -> object:
 
 async def test_a_call_comes_behind_the_level_that_was_wanted_before_it() -> None:
     """In whatever order tasks run."""
-    server, caller = Logger("a"), Caller("other", None)
+    server, caller = Logger("a"), Caller("other", SHARED)
     server.answers["tools/call"] = done
     async with open_world(server) as world:
         await world.settled()
@@ -257,19 +272,19 @@ async def test_a_call_comes_behind_the_level_that_was_wanted_before_it() -> None
         for level in ("error", "debug") * 10:
             await wait_all_tasks_blocked()  # the server has agreed to the level before
             server.asked.clear()
-            world.router.set_log_level(caller, level)
+            world.router.log_levels.set_level(caller, level)
             await client.call("a__x")
             assert server.asked == ["logging/setLevel", "tools/call"]
 
 
 async def test_a_call_does_not_overtake_the_level_that_was_wanted_before_it(autojump_clock: MockClock) -> None:
     """As it could over HTTP, where each has a connection of its own."""
-    server, caller = Logger("a", delay=CONFIRM_TIMEOUT / 2), Caller("other", None)
+    server, caller = Logger("a", delay=CONFIRM_TIMEOUT / 2), Caller("other", SHARED)
     server.answers["tools/call"] = done
     async with open_world(server) as world:
         await world.settled()
         client = await world.client()
-        world.router.set_log_level(caller, "debug")
+        world.router.log_levels.set_level(caller, "debug")
         began = trio.current_time()
         await client.call("a__x")
         assert server.asked[-2:] == ["logging/setLevel", "tools/call"]
@@ -277,13 +292,13 @@ async def test_a_call_does_not_overtake_the_level_that_was_wanted_before_it(auto
 
 
 async def test_no_call_waits_long_for_a_server_to_agree_to_a_level(autojump_clock: MockClock) -> None:
-    server, caller = Logger("a", delay=SET_LEVEL_TIMEOUT / 2), Caller("other", None)
+    server, caller = Logger("a", delay=SET_LEVEL_TIMEOUT / 2), Caller("other", SHARED)
     server.answers["tools/call"] = done
     async with open_world(server) as world:
         await world.settled()
         client = await world.client()
         for level in ("info", "debug"):
-            world.router.set_log_level(caller, level)
+            world.router.log_levels.set_level(caller, level)
             await client.call("a__x")
         assert server.asked[-3:] == ["logging/setLevel", "tools/call", "tools/call"]
         assert trio.current_time() < SET_LEVEL_TIMEOUT / 4

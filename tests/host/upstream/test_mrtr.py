@@ -4,6 +4,8 @@ requests; and the rounds until there is an answer."""
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -13,7 +15,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Trust
+from config import Consent, Limits, Trust
 from host.errors import ColonnadeError, Forbidden, InvalidParams, ProtocolViolation, Unconfirmed
 from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, ProgressCallback
 from host.jsonrpc.messages import Notification, Request
@@ -22,10 +24,10 @@ from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.mrtr import MAX_KEYS
 from host.protocol.versions import LATEST
-from host.upstream.call import MAX_CALL_SECONDS
+from host.source import SHARED
 from host.upstream.mrtr import INITIAL_PAUSE, MAX_PAUSE, MAX_ROUNDS, MAX_STATE
 from tests.kit.gates import kind
-from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, later, open_world
+from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, later, open_client, open_world
 
 CAN: dict[str, Any] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 SCHEMA = {"type": "object", "properties": {"org": {"type": "string"}}}
@@ -70,15 +72,23 @@ async def begin(nursery: trio.Nursery, client: ScriptedClient, server: ScriptedS
     return call, await server.hears("tools/call")
 
 
+@asynccontextmanager
+async def calling(
+    trust: Trust = Trust.TRUSTED, **more: Any
+) -> AsyncIterator[tuple[ScriptedServer, ScriptedClient, Later, dict[str, Any]]]:
+    """A call by a client that can be asked everything, and its params as the server has heard them."""
+    server = asking(trust, **more)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
+        call, request = await begin(nursery, client, server)
+        yield server, client, call, request
+
+
 # Rounds of a client that is asked
 
 
 async def test_all_that_is_asked_is_put_at_once_and_comes_back_in_a_new_request_with_the_state() -> None:
     """In whatever order the client answers (rule 79)."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, first = await begin(nursery, client, server)
+    async with calling() as (server, client, call, first):
         assert answered(first) == ("none", "none")
         server.says(first["id"], asks("s1", f=FORM, s=SAMPLE, r=ROOTS, u=PAGE))
         await wait_all_tasks_blocked()
@@ -108,10 +118,7 @@ async def test_all_that_is_asked_is_put_at_once_and_comes_back_in_a_new_request_
 
 async def test_a_question_is_signed_and_a_page_gets_an_id() -> None:
     """As for any client of a session (rules 73, 76)."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, first = await begin(nursery, client, server)
+    async with calling() as (server, client, call, first):
         server.says(first["id"], asks(u=PAGE))
         asked = await client.is_asked("elicitation/create")
         assert (asked["message"], asked["url"], asked["mode"]) == ("[A] Log in", "https://x/1", "url")
@@ -126,10 +133,7 @@ async def test_a_question_is_signed_and_a_page_gets_an_id() -> None:
 @pytest.mark.parametrize("state", ["", "cnd1.x/y+z==", '\u00e9\u2028\u0000\\"', "x" * 100_000])
 async def test_a_state_comes_back_as_it_was_and_none_where_there_was_none(state: str) -> None:
     """Only that of the last round counts (rule 79)."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling() as (server, client, call, request):
         for nth, given in enumerate((state, None, state)):
             server.says(request["id"], asks(given, r=ROOTS))
             asked = await client.is_asked("roots/list", nth)
@@ -143,8 +147,7 @@ async def test_a_state_comes_back_as_it_was_and_none_where_there_was_none(state:
 async def test_what_a_client_of_a_session_makes_up_itself_does_not_reach_the_server() -> None:
     """Its requests have no rounds (rule 79)."""
     server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, client.call, "a__x", inputResponses={"r": {}}, requestState="mine")
         request = await server.hears("tools/call")
         assert answered(request) == ("none", "none")
@@ -158,10 +161,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_after_a_while(
     more: dict[str, object], brought: object, ends: bool, autojump_clock: MockClock
 ) -> None:
     """Ever later, as often as it may ask questions, and for longer than it may take to answer once (rule 79)."""
-    server = asking(timeout=3.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling(timeout=3.0) as (server, client, call, request):
         times = [trio.current_time()]
         for n in range(MAX_ROUNDS):
             server.says(request["id"], {**asks(f"s{n}"), **more})
@@ -197,8 +197,7 @@ async def test_a_server_that_goes_round_in_circles_is_stopped(autojump_clock: Mo
         return asks(f"s{number}", f={**FORM, "params": {**FORM["params"], "message": f"{number}?"}})
 
     server.answers["tools/call"] = call
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         outcome = later(nursery, client.call, "a__x")
         for nth in range(MAX_ROUNDS):
             asked = await client.is_asked("elicitation/create", nth)
@@ -218,20 +217,16 @@ async def test_a_server_that_wants_to_be_asked_again_for_ever_is_stopped(autojum
         return asks("s")
 
     server.answers["tools/call"] = call
-    async with open_world(server) as world:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, _):
         began = trio.current_time()
         result = await client.call("a__x")
         assert result["isError"] is True
-        assert trio.current_time() - began <= MAX_CALL_SECONDS + 1
+        assert trio.current_time() - began <= 601
 
 
 async def test_a_page_is_shown_once_however_often_the_server_asks_for_it(autojump_clock: MockClock) -> None:
     """It waits for what the user does there; what else it asks meanwhile is asked (rule 76)."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling() as (server, client, call, request):
         server.says(request["id"], asks("s", u=PAGE))
         client.replies((await client.is_asked("elicitation/create"))["id"], {"action": "accept"})
         request = await server.hears("tools/call")
@@ -257,10 +252,7 @@ async def test_a_page_is_shown_once_however_often_the_server_asks_for_it(autojum
 @pytest.mark.parametrize("again", [FORM, {**FORM, "params": {**FORM["params"], "url": "https://x"}}, SAMPLE, ROOTS])
 async def test_anything_else_that_is_asked_again_is_asked_again(again: dict[str, Any]) -> None:
     """What the user said may have been wrong."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling() as (server, client, call, request):
         for nth in range(3):
             server.says(request["id"], asks("s", k=again))
             asked = await client.is_asked(again["method"], nth)
@@ -271,30 +263,21 @@ async def test_anything_else_that_is_asked_again_is_asked_again(again: dict[str,
         await call.comes()
 
 
-@pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_user_who_does_not_want_to_has_answered(action: str) -> None:
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
-        server.says(request["id"], asks(f=FORM))
-        client.replies((await client.is_asked("elicitation/create"))["id"], {"action": action})
+@pytest.mark.parametrize(
+    ("action", "question", "refuses"),
+    [("decline", FORM, False), ("cancel", FORM, False), ("cancel", FORM, True), ("cancel", PAGE, True)],
+)
+async def test_a_user_who_does_not_want_to_has_answered(action: str, question: dict[str, Any], refuses: bool) -> None:
+    """Where the client refuses to ask its user, that is a cancel."""
+    async with calling() as (server, client, call, request):
+        server.says(request["id"], asks(f=question))
+        asked = (await client.is_asked("elicitation/create"))["id"]
+        if refuses:
+            client.declines(asked, -32603, "no screen")
+        else:
+            client.replies(asked, {"action": action})
         request = await server.hears("tools/call")
         assert answered(request) == ({"f": {"action": action}}, "none")
-        server.says(request["id"], DONE)
-        assert await call.comes() == BARE
-
-
-@pytest.mark.parametrize("question", [FORM, PAGE])
-async def test_a_client_that_refuses_to_ask_its_user_has_cancelled(question: dict[str, Any]) -> None:
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
-        server.says(request["id"], asks(f=question))
-        client.declines((await client.is_asked("elicitation/create"))["id"], -32603, "no screen")
-        request = await server.hears("tools/call")
-        assert answered(request) == ({"f": {"action": "cancel"}}, "none")
         server.says(request["id"], DONE)
         assert await call.comes() == BARE
 
@@ -304,10 +287,7 @@ async def test_a_client_that_refuses_anything_else_gets_its_own_error_and_the_se
     question: dict[str, Any],
 ) -> None:
     """What else was asked is withdrawn: all is answered, or nothing (rule 79)."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling() as (server, client, call, request):
         server.says(request["id"], asks("s", f=FORM, q=question))
         await wait_all_tasks_blocked()
         form, refused = sorted(client.server_requests, key=lambda each: each.method != "elicitation/create")
@@ -319,6 +299,7 @@ async def test_a_client_that_refuses_anything_else_gets_its_own_error_and_the_se
         server.hears_nothing_more()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("trust", "capabilities", "question"),
     [
@@ -336,8 +317,7 @@ async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_a
 ) -> None:
     """Not to what it may ask for either (rule 74)."""
     server = asking(trust)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=capabilities)
+    async with open_client(server, capabilities=capabilities) as (world, client, nursery):
         world.approves()
         with world.auto_answering() as consents:
             call = later(nursery, client.request, "prompts/get", {"name": "a__p"})
@@ -369,8 +349,7 @@ async def test_a_question_with_a_member_that_readers_take_for_another_one_is_not
     async def ask(params: dict[str, Any]) -> object:
         return asks("s", **requests)
 
-    async with open_world(asking(answers={"prompts/get": ask})) as world:
-        client = await world.client(capabilities=CAN)
+    async with open_client(asking(answers={"prompts/get": ask}), capabilities=CAN) as (world, client, _):
         with pytest.raises(Refusal, match=why):
             await client.request("prompts/get", {"name": "a__p"})
         assert client.server_requests == []
@@ -384,8 +363,7 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
     params = {"name": "a__p"}
     what = "url" if question is PAGE else "sampling"
     server = asking(Trust.STANDARD)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         nursery.start_soon(_ask, server, question)
         with pytest.raises(Unconfirmed):
             await world.mrtr_round("prompts/get", params, capabilities=CAN)
@@ -431,8 +409,7 @@ async def test_only_roots_that_the_configuration_allows_reach_the_server() -> No
     told = {"roots": [{"uri": "file:///home/me/project", "name": "p"}, {"uri": "file:///etc"}]}
     rest = {"roots": [{"uri": "file:///home/me/project", "name": "p"}]}
     server = asking(Trust.STANDARD, consent=consent)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         call = later(nursery, client.request, "prompts/get", {"name": "a__p"})
         request = await server.hears("prompts/get")
         server.says(request["id"], asks("s", r=ROOTS))
@@ -461,6 +438,7 @@ async def _ask(server: ScriptedServer, question: dict[str, Any]) -> None:
     server.says(request["id"], asks("s", q=question))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "result",
     [
@@ -482,8 +460,7 @@ async def test_an_unfinished_answer_that_is_none_is_a_broken_server(result: dict
         return result
 
     server.answers["prompts/get"] = answer
-    async with open_world(server) as world:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, _):
         with pytest.raises(Refusal) as refusal:
             await client.request("prompts/get", {"name": "a__p"})
         assert refusal.value.code == 502
@@ -500,8 +477,7 @@ async def test_a_result_of_a_kind_that_its_method_has_not_is_a_broken_server(kin
         return {**asks("s", r=ROOTS), "resultType": kind, "completion": {"values": []}}
 
     server = asking(answers={"completion/complete": answer})
-    async with open_world(server) as world:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, _):
         params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "x", "value": ""}}
         with pytest.raises(Refusal) as refusal:
             await client.request("completion/complete", params)
@@ -515,8 +491,7 @@ async def test_a_result_of_a_kind_that_its_method_has_not_is_a_broken_server(kin
 )
 async def test_prompts_and_resources_have_rounds_too(method: str, params: object, result: dict[str, Any]) -> None:
     server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, client.request, method, params)
         request = await server.hears(method)
         server.says(request["id"], asks("s", r=ROOTS))
@@ -532,10 +507,7 @@ async def test_prompts_and_resources_have_rounds_too(method: str, params: object
 
 async def test_what_a_person_takes_to_answer_is_not_counted(autojump_clock: MockClock) -> None:
     """What the server takes afterwards is (rule 48)."""
-    server = asking(timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling(timeout=5.0) as (server, client, call, request):
         await trio.sleep(4)
         server.says(request["id"], asks("s", f=FORM))
         asked = await client.is_asked("elicitation/create")
@@ -557,8 +529,7 @@ async def _comes(call: Later) -> Any:
 async def test_a_call_that_is_cancelled_withdraws_what_it_asks_and_tells_the_server_nothing() -> None:
     """Nothing of it is at the server between two rounds (rule 50)."""
     server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, partial(client.request, "tools/call", CALL, id="mine"))
         request = await server.hears("tools/call")
         server.says(request["id"], asks("s", f=FORM, q=SAMPLE))
@@ -577,8 +548,7 @@ async def test_a_call_that_is_cancelled_in_a_later_round_is_called_off_if_the_se
 ) -> None:
     """In the id of that round (rules 45, 50)."""
     server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, partial(client.request, "tools/call", CALL, id="mine"))
         request = await server.hears("tools/call")
         server.says(request["id"], asks("s", r=ROOTS))
@@ -600,10 +570,7 @@ async def test_a_server_that_is_lost_while_its_question_is_open_is_told_of_with_
     autojump_clock: MockClock,
 ) -> None:
     """The call fails once (rule 107)."""
-    server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        call, request = await begin(nursery, client, server)
+    async with calling() as (server, client, call, request):
         server.says(request["id"], asks("s", f=FORM))
         asked = await client.is_asked("elicitation/create")
         server.dies()
@@ -617,8 +584,7 @@ async def test_a_server_that_is_lost_while_its_question_is_open_is_told_of_with_
 async def test_progress_goes_on_under_one_token_over_all_rounds() -> None:
     """And only grows (rules 42, 43)."""
     server = asking()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, client.call, "a__x", _meta={"progressToken": "mine"})
         request = await server.hears("tools/call")
         token = request["_meta"]["progressToken"]
@@ -699,6 +665,26 @@ async def test_a_state_without_questions_is_handed_on_too() -> None:
         assert found == InputRequired("a", {}, "come back")
 
 
+async def test_what_it_has_beside_its_questions_is_handed_on_within_the_size_of_a_result() -> None:
+    beside: dict[str, Any] = {
+        "vendor": 1.5,
+        "_meta": {"v/k": "x", "io.modelcontextprotocol/logLevel": "debug"},
+        "RequestState": "mine",
+    }
+
+    async def call(params: dict[str, Any]) -> object:
+        return {**asks("come back"), **beside}
+
+    async with open_world(asking(answers={"tools/call": call}, limits=Limits(result=1024))) as world:
+        await world.settled()
+        found = await world.mrtr_round("tools/call", CALL)
+        assert isinstance(found, InputRequired)
+        assert _decoded(found.unknown) == {"vendor": 1.5, "_meta": {"v/k": "x"}}
+        beside["vendor"] = "x" * 1025
+        assert isinstance(await world.mrtr_round("tools/call", CALL), Answered)
+
+
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("letter", ["x", "\u20ac"])
 async def test_a_state_that_is_too_long_to_be_carried_is_a_broken_server(letter: str) -> None:
     """A caller would have to bring back all of it (rule 5)."""
@@ -762,7 +748,7 @@ async def test_what_was_asked_for_on_a_callers_behalf_is_not_fresh_either() -> N
     async with open_world(asking(answers={"resources/read": read})) as world:
         await world.settled()
         params = {"uri": encode("a+x:1")}
-        caller = Caller("test", None, None, SHARED_ABILITIES)
+        caller = Caller("test", SHARED, None, SHARED_ABILITIES)
         request = Request(1, "resources/read", encode_object(params))
         found = await world.router.answer(Exchange(request, params, caller, Answers()))
         assert isinstance(found, Answered)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from typing import Any
 
 import pytest
 import trio
 from msgspec import Raw
 from msgspec.structs import replace
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from config import Isolation, Protocol
 from host.errors import first_exception
@@ -22,7 +24,7 @@ from host.peer.peer import Peer, open_peer
 from host.protocol import probe, stateless
 from host.protocol.handshake import UnsupportedRevision
 from host.protocol.negotiated import NegotiatedServer
-from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
+from host.protocol.versions import HANDSHAKES, LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED, Revision
 from host.upstream.backoff import MAX_STARTS
 from host.upstream.negotiate import (
     LATE_INITIALIZE_WAIT,
@@ -31,6 +33,7 @@ from host.upstream.negotiate import (
     PROBE_TIMEOUT,
     Dialect,
     HandshakeOnly,
+    OlderOnly,
     StatelessOnly,
     negotiate,
 )
@@ -40,7 +43,9 @@ from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from tests.host.wire.http_servers import JSON, SSE, Heard, Wire, serving
 from tests.kit.memory import MemoryLink, NullHandler, memory_links
-from tests.kit.world import ScriptedServer, World, open_world
+from tests.kit.world import ScriptedServer, World, open_client, open_world
+
+pytestmark = pytest.mark.virtual_time
 
 META = "io.modelcontextprotocol/"
 NEW = LATEST.name
@@ -140,6 +145,13 @@ async def beginning(dialect: Dialect | None = None, *, exits: bool = True) -> As
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def greeting() -> AsyncIterator[tuple[Far, Begun, Id, Id]]:
+    """A program that was asked and, since it was silent, greeted: the ids of both requests."""
+    async with beginning() as (server, begun):
+        yield server, begun, await server.hears("server/discover"), await server.hears("initialize")
+
+
 # By its answer
 
 
@@ -160,9 +172,7 @@ async def test_a_server_that_knows_the_question_is_met_without_a_handshake(exits
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32000, -32001, -32603, 0, 1])
-async def test_any_error_that_is_not_of_a_stateless_revision_leads_to_the_handshake(
-    code: int, autojump_clock: MockClock
-) -> None:
+async def test_any_error_that_is_not_of_a_stateless_revision_leads_to_the_handshake(code: int) -> None:
     """At once, and no header of a stateless request goes with it (rule 9)."""
     began = trio.current_time()
     async with beginning() as (server, begun):
@@ -241,15 +251,19 @@ async def test_an_answer_that_is_too_long_is_none() -> None:
         assert str(await begun.fails()) == f"the result has more than {MAX_ANSWER} bytes"
 
 
-@pytest.mark.parametrize("again", [True, False])
-async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that(
-    again: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once: a server that refuses what it says it speaks is given up."""
-    other = replace(LATEST, name="2026-01-01")
-    monkeypatch.setitem(MODERN, other.name, other)
+@pytest.fixture
+def other(monkeypatch: pytest.MonkeyPatch) -> Revision:
+    """Another stateless revision that is served."""
+    made = replace(LATEST, name="2026-01-01")
+    monkeypatch.setitem(MODERN, made.name, made)
     for module in (probe, stateless):
-        monkeypatch.setattr(module, "SERVED", (*SERVED, other.name))
+        monkeypatch.setattr(module, "SERVED", (*SERVED, made.name))
+    return made
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that(again: bool, other: Revision) -> None:
+    """Once: a server that refuses what it says it speaks is given up."""
     async with beginning() as (server, begun):
         server.refuses(await server.hears("server/discover"), -32022, {"supported": [other.name]})
         id = await server.hears("server/discover")
@@ -264,14 +278,8 @@ async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that
         assert server.more() == []
 
 
-async def test_a_slow_program_of_another_stateless_revision_is_met_in_that(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
-) -> None:
+async def test_a_slow_program_of_another_stateless_revision_is_met_in_that(other: Revision) -> None:
     """It is greeted before it answers the second time, and refuses that (rule 114)."""
-    other = replace(LATEST, name="2026-01-01")
-    monkeypatch.setitem(MODERN, other.name, other)
-    for module in (probe, stateless):
-        monkeypatch.setattr(module, "SERVED", (*SERVED, other.name))
     async with beginning() as (server, begun):
         server.refuses(await server.hears("server/discover"), -32022, {"supported": [other.name]})
         asked = await server.hears("server/discover")
@@ -313,23 +321,43 @@ async def test_whoever_cannot_be_started_without_the_question_is_just_lost(diale
         assert not isinstance(problem, HandshakeOnly)
 
 
-async def test_a_slow_program_that_exits_only_after_it_was_greeted_is_started_again_too(
-    autojump_clock: MockClock,
-) -> None:
-    """It reads the question first, whenever that is (rule 114)."""
-    async with beginning() as (server, begun):
-        await server.hears("server/discover")
-        await server.hears("initialize")
-        server.exits()
-        assert isinstance(await begun.fails(), HandshakeOnly)
+OTHER = {"supported": ["2099-01-01"]}
+
+
+@pytest.mark.parametrize(
+    ("steps", "kind"),
+    [
+        ("exits", HandshakeOnly),  # it reads the question first, whenever that is
+        ("answers, exits", StatelessOnly),  # its answer came before it ended, if only just
+        ("answers, waits, exits", StatelessOnly),
+        ("refuses the handshake, waits, answers, exits", StatelessOnly),
+        ("refuses the handshake, waits, exits", LinkLost),
+        ("refuses the handshake, waits, does not know", PeerError),
+        ("refuses the handshake, waits, has another revision", UnsupportedRevision),
+        ("has another revision, exits", UnsupportedRevision),
+    ],
+)
+async def test_the_end_of_a_slow_program_says_how_it_is_to_be_started_again(steps: str, kind: type[Exception]) -> None:
+    """It was greeted before it answered the question (rule 114)."""
+    async with greeting() as (server, begun, asked, greeted):
+        for step in steps.split(", "):
+            if step == "waits":
+                await trio.sleep(LATE_INITIALIZE_WAIT / 2)
+            elif step == "exits":
+                server.exits()
+            elif step == "answers":
+                server.says(asked, DISCOVERY)
+            elif step == "refuses the handshake":
+                server.refuses(greeted, -32600)
+            else:
+                server.refuses(asked, *((-32601,) if step == "does not know" else (-32022, OTHER)))
+        assert type(await begun.fails()) is kind
 
 
 # By its silence
 
 
-async def test_a_silent_program_is_greeted_and_what_it_says_later_to_the_question_counts_no_more(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_silent_program_is_greeted_and_what_it_says_later_to_the_question_counts_no_more() -> None:
     """(rule 114)"""
     async with beginning() as (server, begun):
         began = trio.current_time()
@@ -345,13 +373,9 @@ async def test_a_silent_program_is_greeted_and_what_it_says_later_to_the_questio
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_slow_program_that_refuses_the_handshake_is_met_by_its_late_answer(
-    after: bool, autojump_clock: MockClock
-) -> None:
+async def test_a_slow_program_that_refuses_the_handshake_is_met_by_its_late_answer(after: bool) -> None:
     """Whether that comes before or after the refusal (rule 114)."""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        greeted = await server.hears("initialize")
+    async with greeting() as (server, begun, asked, greeted):
         await trio.sleep(1)
         if after:
             server.refuses(greeted, -32022, {"supported": [NEW]})
@@ -367,11 +391,9 @@ async def test_a_slow_program_that_refuses_the_handshake_is_met_by_its_late_answ
         assert server.more() == []
 
 
-async def test_a_slow_program_that_answers_both_has_shaken_hands(autojump_clock: MockClock) -> None:
+async def test_a_slow_program_that_answers_both_has_shaken_hands() -> None:
     """Its answer to the question came first, but the handshake was under way (rule 114)."""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        greeted = await server.hears("initialize")
+    async with greeting() as (server, begun, asked, greeted):
         await trio.sleep(3)
         server.says(asked, DISCOVERY)
         await trio.sleep(LATE_INITIALIZE_WAIT - 0.1)
@@ -392,12 +414,10 @@ class Stuck(MemoryLink):
         await super().send(parcel)
 
 
-async def test_a_handshake_that_was_half_made_in_time_is_made(autojump_clock: MockClock) -> None:
+async def test_a_handshake_that_was_half_made_in_time_is_made() -> None:
     """However long its last message takes to go out: it never ends as something else (rule 114)."""
-    async with beginning() as (server, begun):
+    async with greeting() as (server, begun, asked, greeted):
         begun.link.__class__ = Stuck
-        asked = await server.hears("server/discover")
-        greeted = await server.hears("initialize")
         server.says(asked, DISCOVERY)
         await trio.sleep(LATE_INITIALIZE_WAIT - 0.1)
         server.says(greeted, GREETING)
@@ -406,13 +426,9 @@ async def test_a_handshake_that_was_half_made_in_time_is_made(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("late", [None, GREETING])
-async def test_a_slow_program_that_ignores_the_handshake_is_met_by_its_late_answer(
-    late: object, autojump_clock: MockClock
-) -> None:
+async def test_a_slow_program_that_ignores_the_handshake_is_met_by_its_late_answer(late: object) -> None:
     """The handshake is not called off; an answer to it that comes later yet counts no more (rule 114)."""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        greeted = await server.hears("initialize")
+    async with greeting() as (server, begun, asked, greeted):
         await trio.sleep(20)
         assert not begun.ended.is_set()
         began = trio.current_time()
@@ -426,69 +442,24 @@ async def test_a_slow_program_that_ignores_the_handshake_is_met_by_its_late_answ
         assert server.more() == []
 
 
-async def test_a_slow_program_that_answers_the_handshake_with_nonsense_is_met_by_its_late_answer(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_slow_program_that_answers_the_handshake_with_nonsense_is_met_by_its_late_answer() -> None:
     """(rule 114)"""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        greeted = await server.hears("initialize")
+    async with greeting() as (server, begun, asked, greeted):
         server.says(asked, DISCOVERY)
         server.puts(json.dumps({"jsonrpc": "2.0", "id": greeted, "error": 5}).encode())
         assert (await begun.met()).revision is LATEST
 
 
-async def test_a_late_refusal_of_the_question_does_not_hurry_the_handshake(autojump_clock: MockClock) -> None:
+async def test_a_late_refusal_of_the_question_does_not_hurry_the_handshake() -> None:
     """Only a program that is stateless has to take its greeting soon."""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        greeted = await server.hears("initialize")
+    async with greeting() as (server, begun, asked, greeted):
         server.refuses(asked, -32601)
         await trio.sleep(LATE_INITIALIZE_WAIT + LATE_PROBE_TIMEOUT + 10)
         server.says(greeted, GREETING)
         assert (await begun.met()).revision is LATEST_LEGACY
 
 
-@pytest.mark.parametrize("pause", [0.0, LATE_INITIALIZE_WAIT / 2])
-async def test_a_slow_program_that_exits_at_the_handshake_is_to_be_started_again_without_it(
-    pause: float, autojump_clock: MockClock
-) -> None:
-    """Its answer came before it ended, if only just (rule 114)."""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        await server.hears("initialize")
-        server.says(asked, DISCOVERY)
-        if pause:
-            await trio.sleep(pause)
-        server.exits()
-        assert isinstance(await begun.fails(), StatelessOnly)
-
-
-async def test_a_slow_program_that_refuses_the_handshake_and_exits_is_to_be_started_again_without_it(
-    autojump_clock: MockClock,
-) -> None:
-    """(rule 114)"""
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        server.refuses(await server.hears("initialize"), -32600)
-        await trio.sleep(1)
-        server.says(asked, DISCOVERY)
-        server.exits()
-        assert isinstance(await begun.fails(), StatelessOnly)
-
-
-async def test_a_slow_program_of_no_revision_in_common_that_exits_at_the_handshake_fails_for_that(
-    autojump_clock: MockClock,
-) -> None:
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        await server.hears("initialize")
-        server.refuses(asked, -32022, {"supported": ["2099-01-01"]})
-        server.exits()
-        assert isinstance(await begun.fails(), UnsupportedRevision)
-
-
-async def test_a_program_that_was_met_before_is_not_greeted_for_its_silence(autojump_clock: MockClock) -> None:
+async def test_a_program_that_was_met_before_is_not_greeted_for_its_silence() -> None:
     """But it is if it says that it does not know the question: it was replaced."""
     async with beginning(Dialect(initialize_on_silence=False)) as (server, begun):
         asked = await server.hears("server/discover")
@@ -499,9 +470,7 @@ async def test_a_program_that_was_met_before_is_not_greeted_for_its_silence(auto
         assert (await begun.met()).revision is LATEST_LEGACY
 
 
-async def test_a_program_that_refuses_the_handshake_and_says_nothing_else_in_time_is_refused(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_program_that_refuses_the_handshake_and_says_nothing_else_in_time_is_refused() -> None:
     async with beginning() as (server, begun):
         await server.hears("server/discover")
         server.refuses(await server.hears("initialize"), -32022)
@@ -512,49 +481,23 @@ async def test_a_program_that_refuses_the_handshake_and_says_nothing_else_in_tim
         assert problem.error.code == -32022
 
 
-@pytest.mark.parametrize(
-    ("code", "data", "kind"), [(-32601, None, PeerError), (-32022, {"supported": ["2099-01-01"]}, UnsupportedRevision)]
-)
-async def test_a_program_that_refuses_both_late_fails_with_what_tells_most(
-    code: int, data: object, kind: type[Exception], autojump_clock: MockClock
-) -> None:
-    async with beginning() as (server, begun):
-        asked = await server.hears("server/discover")
-        server.refuses(await server.hears("initialize"), -32600)
-        await trio.sleep(1)
-        server.refuses(asked, code, data)
-        assert isinstance(await begun.fails(), kind)
-
-
-async def test_a_program_that_exits_after_it_refused_the_handshake_is_lost(autojump_clock: MockClock) -> None:
-    async with beginning() as (server, begun):
-        await server.hears("server/discover")
-        server.refuses(await server.hears("initialize"), -32600)
-        await trio.sleep(1)
-        server.exits()
-        assert isinstance(await begun.fails(), LinkLost)
-
-
-async def test_what_is_at_a_url_is_never_greeted_for_its_silence(autojump_clock: MockClock) -> None:
-    """It may be out of order: that says nothing of what it speaks."""
-    async with beginning(exits=False) as (server, begun):
-        asked = await server.hears("server/discover")
-        await trio.sleep(60)
-        assert server.more() == []
-        server.says(asked, DISCOVERY)
-        assert (await begun.met()).revision is LATEST
-
-
 # By what the configuration says
 
 
-async def test_a_server_that_is_said_to_be_modern_is_never_greeted(autojump_clock: MockClock) -> None:
-    async with beginning(STATELESS_ONLY) as (server, begun):
+@pytest.mark.parametrize(("dialect", "exits"), [(STATELESS_ONLY, True), (Dialect(), False)])
+async def test_what_is_at_a_url_or_said_to_be_modern_is_never_greeted_for_its_silence(
+    dialect: Dialect, exits: bool
+) -> None:
+    """It may be out of order: that says nothing of what it speaks."""
+    async with beginning(dialect, exits=exits) as (server, begun):
         asked = await server.hears("server/discover")
         await trio.sleep(60)
         assert server.more() == []
         server.says(asked, DISCOVERY)
         assert (await begun.met()).revision is LATEST
+
+
+async def test_a_server_that_is_said_to_be_modern_is_never_greeted() -> None:
     async with beginning(STATELESS_ONLY) as (server, begun):
         server.refuses(await server.hears("server/discover"), -32601)
         problem = await begun.fails()
@@ -654,6 +597,11 @@ HANDSHAKE = [
     (400, error(-32022, LEGACY_ONLY, id=1), JSON),
     (400, error(-32022, LEGACY_ONLY), JSON),
     (404, error(-32601, id=1), JSON),
+    (500, error(-32603, id=1), JSON),
+    (500, error(-32603, id=1), "text/plain; charset=utf-8"),
+    (500, error(-32603, id=None), JSON),
+    (501, error(-32601, id=1), JSON),
+    (503, error(-32601, id=1), JSON),
     (200, b"", JSON),
     (200, b"", "text/plain"),
     (200, b"ok", JSON),
@@ -669,7 +617,13 @@ REFUSALS = [
     (400, error(-32020, id=1), JSON),
     (200, error(-32021, id=1), JSON),
 ]
-OUTAGES = [*((status, b"", JSON) for status in (401, 403, 429, 500, 502, 503)), (500, error(-32601, id=1), JSON)]
+OUTAGES = [
+    *((status, b"", JSON) for status in (401, 403, 429, 500, 502, 503)),
+    (500, b'{"error": "down"}', JSON),
+    (500, error(-32603, id=7), JSON),
+    (500, b"<p>Internal error", "text/html"),
+    (429, error(-32603, id=None), JSON),
+]
 
 
 @pytest.mark.parametrize(
@@ -713,6 +667,218 @@ async def test_what_each_answer_over_http_leads_to(status: int, body: bytes, kin
     assert mirrored == ["server/discover", *(None for _ in methods[1:])]
 
 
+# Which handshake revision is used
+
+NAMES = [each.name for each in HANDSHAKES]
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "offered"),
+    [
+        (-32602, None, NAMES),
+        (-32602, {"supported": ["2024-11-05", "2025-03-26"]}, ["2025-11-25", "2025-03-26", "2024-11-05"]),
+        (-32022, {"supported": ["2024-11-05", "1999-01-01"]}, ["2025-11-25", "2024-11-05"]),
+        (-32022, {"supported": [NEW]}, ["2025-11-25"]),
+        (-32022, None, ["2025-11-25"]),
+        (-32602, {"supported": "2024-11-05"}, NAMES),
+        (-32601, None, ["2025-11-25"]),
+        (-32603, None, ["2025-11-25"]),
+        (-32000, None, ["2025-11-25"]),
+    ],
+)
+async def test_a_server_that_refuses_a_version_is_offered_the_older_ones(
+    code: int, data: object, offered: list[str]
+) -> None:
+    """Newest first, and of those that it names as supported. The first refusal is what is told in the end."""
+    async with beginning(HANDSHAKE_ONLY) as (server, begun):
+        for number, name in enumerate(offered):
+            id = await server.hears("initialize")
+            assert server.params["protocolVersion"] == name
+            server.refuses(id, code if number == 0 else -32602, data if number == 0 else None)
+        problem = await begun.fails()
+        assert isinstance(problem, PeerError)
+        assert problem.error.code == code
+        assert server.more() == []
+
+
+@pytest.mark.parametrize("message", ["Unsupported protocol version: 2025-11-25", "bad version", "2025-11-25?"])
+async def test_a_version_error_may_have_any_code(message: str) -> None:
+    async with beginning(HANDSHAKE_ONLY) as (server, begun):
+        server.puts(write(Failure(ErrorBody(7, message), await server.hears("initialize"))))
+        server.says(await server.hears("initialize"), {**GREETING, "protocolVersion": "2025-03-26"})
+        met = await begun.met()
+        assert (met.revision.name, met.refused_newer) == ("2025-03-26", True)
+        assert server.more() == ["notifications/initialized"]
+
+
+async def test_a_program_that_refuses_a_version_while_it_is_probed_is_offered_an_older_one() -> None:
+    async with beginning() as (server, begun):
+        await server.hears("server/discover")
+        server.refuses(await server.hears("initialize"), -32602)
+        server.says(await server.hears("initialize"), {**GREETING, "protocolVersion": "2025-06-18"})
+        assert (await begun.met()).refused_newer
+
+
+async def test_a_program_that_ends_after_it_refused_a_version_begins_with_the_next_one() -> None:
+    async with beginning(HANDSHAKE_ONLY) as (server, begun):
+        server.puts(write(Failure(ErrorBody(-32602, "use the old one"), await server.hears("initialize"))))
+        await server.hears("initialize")
+        server.exits()
+        problem = await begun.fails()
+        assert isinstance(problem, OlderOnly)
+        assert (str(problem), problem.said) == ("it refused the handshake (error -32602)", "use the old one")
+        assert [each.name for each in problem.offers] == ["2025-06-18", "2025-03-26", "2024-11-05", "2025-11-25"]
+    async with beginning(changed(HANDSHAKE_ONLY, offers=problem.offers)) as (server, begun):
+        id = await server.hears("initialize")
+        assert server.params["protocolVersion"] == "2025-06-18"
+        server.says(id, {**GREETING, "protocolVersion": "2025-06-18"})
+        assert (await begun.met()).refused_newer
+
+
+PINNED = Dialect(may_be_stateless=False, offers=(LEGACY["2025-06-18"],))
+
+
+async def test_a_revision_in_the_configuration_is_the_only_one_that_is_offered_and_used() -> None:
+    async with beginning(PINNED) as (server, begun):
+        id = await server.hears("initialize")
+        assert server.params["protocolVersion"] == "2025-06-18"
+        server.says(id, {**GREETING, "protocolVersion": "2025-06-18"})
+        assert not (await begun.met()).refused_newer
+    async with beginning(PINNED) as (server, begun):
+        server.refuses(await server.hears("initialize"), -32602)
+        assert isinstance(await begun.fails(), PeerError)
+        assert server.more() == []
+    async with beginning(PINNED) as (server, begun):
+        server.says(await server.hears("initialize"), GREETING)
+        problem = await begun.fails()
+        assert isinstance(problem, UnsupportedRevision)
+        assert str(problem) == "it selected 2025-11-25, but its protocol key says 2025-06-18"
+
+
+def test_what_a_server_accepted_at_last_is_offered_first() -> None:
+    met = NegotiatedServer(LEGACY["2025-03-26"], frozenset(), None, "x 1", False)
+    assert Dialect().after(met) == Dialect()  # it selected that itself, and may select a newer one tomorrow
+    known = Dialect().after(changed(met, refused_newer=True))
+    assert [each.name for each in known.offers] == ["2025-03-26", "2025-11-25", "2025-06-18", "2024-11-05"]
+    assert PINNED.after(changed(met, refused_newer=True)) == PINNED
+
+
+@dataclass
+class Old:
+    """A server at a URL that refuses `initialize` with revisions after `newest` by an error status, and may refuse
+    `notifications/initialized`."""
+
+    newest: str
+    refusal: bytes = b""
+    initialized: int = 202
+    refused_with: int = 400
+    offered: list[str] = field(default_factory=list)
+
+    async def __call__(self, heard: Heard, wire: Wire) -> None:
+        said = json.loads(heard.body) if heard.body else {}
+        if said.get("method") == "initialize":
+            version = said["params"]["protocolVersion"]
+            self.offered.append(version)
+            assert "mcp-session-id" not in heard.headers
+            if version > self.newest:
+                body = self.refusal.replace(b'"id": 1', b'"id": %d' % said["id"])
+                await wire.say(self.refused_with, body, JSON, mcp_session_id="refused")
+            else:
+                result = json.dumps({**GREETING, "protocolVersion": version})
+                body = b'{"jsonrpc":"2.0","id":%d,"result":%s}' % (said["id"], result.encode())
+                await wire.say(200, body, JSON, mcp_session_id="s")
+        elif said.get("method") == "notifications/initialized":
+            await wire.say(self.initialized, self.refusal, JSON)
+        else:
+            await wire.say(405)
+
+    async def meet(self) -> NegotiatedServer | BaseException:
+        found: NegotiatedServer | BaseException
+        async with serving(self) as server:
+            try:
+                async with (
+                    open_http(server.url, {}, lambda what, detail: None) as link,
+                    open_peer(link, NullHandler()) as peer,
+                ):
+                    found = await negotiate(link, peer, {}, HANDSHAKE_ONLY, is_process=False)
+            except* (LinkLost, PeerError) as group:
+                found = first_exception(group)
+        return found
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"",
+        error(-32602, id=1),
+        error(-32000, id=1),
+        error(-32603, id=1),
+        error(-32602, id=None),
+        b'{"error": "unsupported"}',
+    ],
+)
+async def test_a_server_that_refuses_a_version_by_400_is_offered_the_older_ones(refusal: bytes) -> None:
+    server = Old("2025-03-26", refusal)
+    met = await server.meet()
+    assert isinstance(met, NegotiatedServer)
+    assert (met.revision.name, met.refused_newer) == ("2025-03-26", True)
+    assert server.offered == ["2025-11-25", "2025-06-18", "2025-03-26"]
+    nothing = Old("", refusal)
+    assert isinstance(await nothing.meet(), HttpRefused | PeerError)
+    assert nothing.offered == NAMES, "each is offered once"
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("status", [400, 409, 422, 500])
+@pytest.mark.parametrize("id", ["1", "null"])
+async def test_an_error_that_names_the_version_may_have_any_status(status: int, id: str) -> None:
+    refusal = b'{"jsonrpc":"2.0","error":{"code":1,"message":"Unsupported protocol version"},"id": %s}' % id.encode()
+    server = Old("2025-06-18", refusal, refused_with=status)
+    met = await server.meet()
+    assert isinstance(met, NegotiatedServer)
+    assert server.offered == ["2025-11-25", "2025-06-18"]
+
+
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_server_that_does_not_know_initialize_is_asked_once(status: int) -> None:
+    server = Old("", error(-32601, id=1), refused_with=status)
+    assert isinstance(await server.meet(), PeerError)
+    assert server.offered == ["2025-11-25"]
+
+
+async def test_an_outage_at_the_first_question_says_what_helps_a_server_that_fails_at_it() -> None:
+    async with over_http(HttpRefused(500, "the server failed")) as (_, begun, _):
+        problem = await begun.fails()
+        assert isinstance(problem, HttpRefused)
+        assert problem.with_remedy.endswith("if it fails at server/discover alone, write protocol: legacy")
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 500, 503])
+@pytest.mark.parametrize("newest", ["2025-11-25", "2025-06-18"])
+async def test_a_refused_end_of_the_handshake_is_named(status: int, newest: str) -> None:
+    """`initialize` was answered, so the server speaks this transport, and its path is right."""
+    problem = await Old(newest, initialized=status).meet()
+    assert isinstance(problem, HttpRefused)
+    assert str(problem) == f"it accepted initialize and refused notifications/initialized (HTTP {status})"
+    assert not problem.may_be_http_sse
+    assert not problem.lasting
+
+
+@pytest.mark.parametrize(
+    ("message", "is_told"),
+    [("Bad Request: Unsupported protocol version (supported versions: 2025-06-18)", True), ("no", False)],
+)
+async def test_a_version_that_is_refused_only_at_the_end_of_the_handshake_has_a_remedy(
+    message: str, is_told: bool
+) -> None:
+    """As by a gateway that answers `initialize` itself."""
+    refusal = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": message}}).encode()
+    problem = await Old("2025-11-25", refusal, initialized=400).meet()
+    assert isinstance(problem, HttpRefused)
+    assert ("write an older revision" in problem.with_remedy) is is_told
+    assert "older" not in str(problem)
+
+
 # What is kept from one connection to the next
 
 
@@ -748,9 +914,7 @@ async def ready(world: World, seconds: float = 30) -> None:
     assert isinstance(world.upstreams.by_id["a"].main.state, Ready), world.upstreams.by_id["a"].main.state
 
 
-async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and_not_asked_any_more(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and_not_asked_any_more() -> None:
     """That is no failure; nor is the question put to a later one."""
     server = Examined(exits=True)
     began = trio.current_time()
@@ -788,7 +952,7 @@ class Slow(Examined):
 
 
 @pytest.mark.parametrize("greeted", ["ignores", "refuses", "exits"])
-async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: str, autojump_clock: MockClock) -> None:
+async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: str) -> None:
     """Whatever it does when it is greeted for its silence; and a later one is not greeted (rule 114)."""
     server = Slow(greeted)
     async with open_world(server) as world:
@@ -805,9 +969,7 @@ async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: 
 
 
 @pytest.mark.parametrize("greeted", ["refuses and exits", "exits when it is ready"])
-async def test_a_slow_stateless_program_that_a_greeting_ends_later_is_lost_once_at_the_most(
-    greeted: str, autojump_clock: MockClock
-) -> None:
+async def test_a_slow_stateless_program_that_a_greeting_ends_later_is_lost_once_at_the_most(greeted: str) -> None:
     """The next one is not greeted (rule 114)."""
     server = Slow(greeted)
     async with open_world(server) as world:
@@ -818,9 +980,7 @@ async def test_a_slow_stateless_program_that_a_greeting_ends_later_is_lost_once_
         assert server.connections == 2
 
 
-async def test_a_program_that_exits_though_it_is_not_greeted_any_more_waits_between_its_starts(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_program_that_exits_though_it_is_not_greeted_any_more_waits_between_its_starts() -> None:
     """It answers the question only where that does not help: then it is greeted as anew, as often as it fails."""
     server = Slow("exits")
 
@@ -842,9 +1002,7 @@ async def test_a_program_that_exits_though_it_is_not_greeted_any_more_waits_betw
         assert server.began()[:4] == ["server/discover", "initialize", "server/discover", "server/discover"]
 
 
-async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out_anew(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out_anew() -> None:
     """Not at once: the silence may be its being slow."""
     server = Examined(revision=NEW)
 
@@ -860,7 +1018,7 @@ async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out
         assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST_LEGACY
 
 
-async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:
+async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts() -> None:
     server = Examined(exits=True)
 
     async def exits(params: dict[str, Any]) -> object:
@@ -874,7 +1032,7 @@ async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_start
         assert server.began() == (["server/discover", "initialize"] * server.connections)[: server.connections]
 
 
-async def test_a_server_that_shakes_hands_is_asked_once(autojump_clock: MockClock) -> None:
+async def test_a_server_that_shakes_hands_is_asked_once() -> None:
     server = Examined()
     async with open_world(server) as world:
         await world.settled()
@@ -883,7 +1041,7 @@ async def test_a_server_that_shakes_hands_is_asked_once(autojump_clock: MockCloc
         assert server.began() == ["server/discover", "initialize", "initialize"]
 
 
-async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold(autojump_clock: MockClock) -> None:
+async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold() -> None:
     """It was replaced by one that knows no handshake, and that by one that knows nothing else."""
     server = Examined()
     async with open_world(server) as world:
@@ -901,9 +1059,7 @@ async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold
 @pytest.mark.parametrize(
     ("protocol", "began"), [(Protocol.LEGACY, ["initialize"]), (Protocol.MODERN, ["server/discover"])]
 )
-async def test_what_the_configuration_says_holds_for_every_connection(
-    protocol: Protocol, began: list[str], autojump_clock: MockClock
-) -> None:
+async def test_what_the_configuration_says_holds_for_every_connection(protocol: Protocol, began: list[str]) -> None:
     """Also for those that fail: the server speaks the other kind."""
     right = LATEST_LEGACY.name if protocol is Protocol.LEGACY else NEW
     wrong = NEW if protocol is Protocol.LEGACY else LATEST_LEGACY.name
@@ -918,21 +1074,20 @@ async def test_what_the_configuration_says_holds_for_every_connection(
 
 
 @pytest.mark.parametrize("exits", [True, False])
-async def test_an_instance_of_a_server_begins_as_its_server_did(exits: bool, autojump_clock: MockClock) -> None:
+async def test_an_instance_of_a_server_begins_as_its_server_did(exits: bool) -> None:
     server = Examined(exits=exits, isolation=Isolation.PER_CALL)
 
     async def call(params: dict[str, Any]) -> object:
         return {"content": []}
 
     server.answers["tools/call"] = call
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         for _ in range(2):
             assert await client.call("a__x") == {"content": []}
         assert server.began() == ["server/discover", "initialize", "initialize", "initialize"]
 
 
-async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: MockClock) -> None:
+async def test_an_instance_begins_well_while_its_server_is_away() -> None:
     """What was found out of the server holds until something else is."""
     server = Examined(exits=True, isolation=Isolation.PER_CALL)
 
@@ -943,8 +1098,7 @@ async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: 
         raise PeerError(ErrorBody(1, "no"))
 
     server.answers["tools/call"] = call
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.call("a__x") == {"content": []}
         server.answers["initialize"] = fail
         world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))

@@ -12,11 +12,12 @@ from host.journal import ServerFailed, ServerNeedsLogin, SessionAbsent, SessionF
 from host.jsonrpc.messages import ErrorBody
 from host.peer.outstanding import PeerError
 from host.protocol.handshake import UnsupportedRevision
+from host.protocol.versions import LEGACY
 from host.upstream.backoff import HEALTHY_AFTER, MAX_DELAY, Restarts
 from host.upstream.client import Client
 from host.upstream.connection import LoginChanged
 from host.upstream.credentials import Credential
-from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
+from host.upstream.negotiate import Dialect, HandshakeOnly, OlderOnly, StatelessOnly
 from host.upstream.outcome import (
     LASTING_DELAY,
     MAX_LASTING_DELAY,
@@ -26,7 +27,7 @@ from host.upstream.outcome import (
     server_outcome,
     session_outcome,
 )
-from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, Stopped
+from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, Stopped, describe_state
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost
 
@@ -48,9 +49,10 @@ class Login:
 
     remedy = "log in"
 
-    def __init__(self, login_id: str, problem: str = "") -> None:
+    def __init__(self, login_id: str, problem: str = "", said: str = "") -> None:
         self.login_id = login_id
         self.problem = problem
+        self.said = said
 
 
 def ready(seconds: float, idle: float = 0.0) -> Ready:
@@ -100,12 +102,17 @@ def test_failures_in_a_row_are_further_and_further_apart() -> None:
     [
         (HandshakeOnly("ended"), Dialect(may_be_stateless=False)),
         (StatelessOnly("ended"), Dialect(may_be_handshake=False)),
+        (
+            OlderOnly(PeerError(ErrorBody(-32602, "no")), (LEGACY["2025-03-26"],)),
+            Dialect(may_be_stateless=False, offers=(LEGACY["2025-03-26"],)),
+        ),
         (Lost(may_be_http_sse=True), Dialect(may_be_stateless=False, http_sse=True)),
     ],
 )
 def test_a_failure_that_shows_the_dialect_is_followed_by_it_at_once(problem: LinkLost, needed: Dialect) -> None:
     found = server_outcome(end(problem), Restarts())
-    assert found == Outcome(Connecting(NOW, str(problem)), None, needed)
+    refused = problem if needed.http_sse else None
+    assert found == Outcome(Connecting(NOW, str(problem), refused=refused), None, needed)
     worn_out = Restarts(failures=5)
     failed = server_outcome(end(problem), worn_out)
     assert isinstance(failed.state, Failed)
@@ -156,6 +163,14 @@ def test_a_server_that_wants_a_login_waits_for_one() -> None:
     assert found.state == NeedsLogin(NOW, str(lacks_login()))
     assert found.event == ServerNeedsLogin("a", str(lacks_login()))
     assert outcome(Login("1", "it is over")).state == NeedsLogin(NOW, "it is over: log in")
+
+
+async def test_what_an_issuer_said_about_the_end_of_a_login_is_for_people_only() -> None:
+    login = Login("1", "it is over", 'the issuer says: "call 555"')
+    found = server_outcome(end(lacks_login(), credential=cast(Credential, login), login_id="1"), Restarts())
+    assert found.state == NeedsLogin(NOW, "it is over: log in", login.said)
+    assert "555" not in describe_state(found.state)
+    assert found.event == ServerNeedsLogin("a", f"it is over: log in; {login.said}")
 
 
 def test_another_login_begins_another_connection() -> None:
@@ -220,5 +235,8 @@ def test_the_configuration_may_permit_one_era_only() -> None:
         (Protocol.AUTO, Dialect()),
         (Protocol.LEGACY, Dialect(may_be_stateless=False)),
         (Protocol.MODERN, Dialect(may_be_handshake=False)),
+        (Protocol.V2026_07_28, Dialect(may_be_handshake=False)),
+        (Protocol.V2025_06_18, Dialect(may_be_stateless=False, offers=(LEGACY["2025-06-18"],))),
+        (Protocol.V2024_11_05, Dialect(may_be_stateless=False, offers=(LEGACY["2024-11-05"],))),
     ):
         assert configured_dialect(StdioServer(id="a", command=(Secret("x"),), protocol=protocol)) == dialect

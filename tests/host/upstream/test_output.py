@@ -14,7 +14,7 @@ from config.references import Secret
 from host.journal import Event, Journal, OutputLine, OutputRecord
 from host.sanitize import ELLIPSIS
 from host.upstream.connect import open_link
-from host.upstream.output import LINE_LENGTH, REASON_WINDOW, ProgramOutput, describe_silence
+from host.upstream.output import LINE_LENGTH, REASON_WINDOW, DroppedAnswers, ProgramOutput, describe_silence
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
 from host.wire.process import open_keeper
@@ -45,6 +45,7 @@ KILL = "import os, sys; print('Error: chatter', file=sys.stderr, flush=True); os
 EXIT = "import sys; print('{}', file=sys.std{}); sys.exit({})"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("code", "why"),
     [
@@ -75,6 +76,13 @@ EXIT = "import sys; print('{}', file=sys.std{}); sys.exit({})"
 async def test_the_end_of_a_program_in_words(code: str, why: str) -> None:
     """The reason is on standard error, else on standard output. What was said before a kill is none."""
     assert (await end_of(python(code)))[0] == why
+
+
+@pytest.mark.parametrize(("option", "why"), [("--rm", "add -i behind run"), ("-i", "as if it had finished")])
+async def test_the_end_of_a_container_without_input(tmp_path: Path, option: str, why: str) -> None:
+    (tmp_path / "docker").symlink_to("/bin/true")
+    spec = StdioServer(id="a", command=(Secret(f"{tmp_path}/docker"), Secret("run"), Secret(option)), cwd=Path("/"))
+    assert why in (await end_of(spec))[0]
 
 
 async def test_output_is_read_whatever_it_is() -> None:
@@ -176,4 +184,14 @@ def test_a_program_that_is_silent_is_described_by_what_it_wrote_instead(
     lines: list[tuple[str, str]], said: str
 ) -> None:
     records = [OutputRecord(number, 0.0, line, stream) for number, (stream, line) in enumerate(lines)]  # type: ignore[arg-type]
-    assert describe_silence(records) == said
+    assert describe_silence(records, DroppedAnswers()) == describe_silence(records) == said
+
+
+def test_a_program_that_answers_is_no_slow_one() -> None:
+    dropped = DroppedAnswers()
+    dropped.add("a first reason", "A")
+    records = [OutputRecord(1, 0.0, "{}", "stdout")]
+    assert describe_silence(records, dropped) == "it answered once with what is no answer to a request: a first reason"
+    dropped.add("another reason", "B")
+    assert describe_silence([], dropped).startswith("it answered 2 times with what is no answer to a request: another")
+    assert dropped.said == "B"

@@ -82,6 +82,24 @@ async def test_a_list_is_read_to_its_end_whatever_its_cursors_are_like(
     assert [problem is not None and problem in each for each in server.problems] == [True] * (problem is not None)
 
 
+@pytest.mark.parametrize(
+    ("pages", "rest"),
+    [
+        ([("ab", END)], b"{}"),
+        ([("ab", "")], b'{"nextCursor":""}'),
+        ([("ab", "1"), ("c", END)], None),
+        ([("ab", "1"), ("ab", "1")], None),
+        ([("abcde", END)], None),
+    ],
+)
+async def test_what_a_page_has_beside_is_given_if_it_is_the_whole_list(
+    pages: list[Page], rest: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("host.upstream.pages.MAX_ENTRIES", 4)
+    server = Pages(lambda cursor, turn: pages[turn - 1])
+    assert await read_list(server._answer, LIST_METHODS[Kind.TOOL], [], [], server.problems.append) == rest
+
+
 async def test_a_page_without_its_entries_counts_as_empty_and_is_told_once() -> None:
     answers = [b'{"nextCursor":"1"}', b'{"tools":[{"name":"a"}],"nextCursor":"2"}', b"{}"]
     found, problems = list[Raw](), list[str]()

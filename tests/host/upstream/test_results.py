@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
 from host import sanitize
+from host.jsonrpc.outline import MAX_OBJECTS, outline_soon
 from host.jsonrpc.strict import is_heavy
 from host.upstream.results import (
     MAX_PAGE_REST,
     MAX_PAGE_TOKENS,
     MAX_UNSTRUCTURED_TOKENS,
-    is_heavy_result,
+    prepare_at_once,
     prepare_result,
     split_page,
 )
@@ -24,6 +26,11 @@ INVISIBLE = "\u200b"
 
 def raw(thing: Any) -> Raw:
     return Raw(json.dumps(thing).encode())
+
+
+def plainly(thing: Any) -> Raw:
+    """As encoders of servers write it, so that it is outlined."""
+    return Raw(json.dumps(thing, separators=(",", ":")).encode())
 
 
 MANY = {str(number): 1 for number in range(MAX_UNSTRUCTURED_TOKENS + 1)}
@@ -42,7 +49,21 @@ MANY = {str(number): 1 for number in range(MAX_UNSTRUCTURED_TOKENS + 1)}
     ],
 )
 def test_which_results_are_heavy(result: Any, cleans: bool, heavy: bool) -> None:
-    assert is_heavy_result(raw(result), sanitizes=cleans) is heavy
+    assert (prepare_at_once(raw(result), outline_soon(raw(result)), sanitizes=cleans) is None) is heavy
+
+
+@pytest.mark.parametrize(
+    ("text", "heavy"),
+    [
+        ("x" * 1_000_000, False),
+        ("if (a[0], b) {" * 1000, False),
+        ("{" * (MAX_OBJECTS // 3), False),
+        ("{" * 200_000, True),
+    ],
+)
+def test_a_long_text_is_light_unless_it_may_be_full_of_objects(text: str, heavy: bool) -> None:
+    result = plainly({"content": [{"type": "text", "text": text}], "structuredContent": {"result": text}})
+    assert prepare_at_once(result, outline_soon(result), sanitizes=False) == (None if heavy else (None, None))
 
 
 @pytest.mark.parametrize(
@@ -61,8 +82,9 @@ def test_which_results_are_heavy(result: Any, cleans: bool, heavy: bool) -> None
     ],
 )
 @pytest.mark.parametrize("cleans", [True, False])
-def test_which_results_are_passed_on(result: Any, why: str | None, cleans: bool) -> None:
-    said, fit = prepare_result(raw(result), sanitizes=cleans)
+@pytest.mark.parametrize("written", [raw, plainly])
+def test_which_results_are_passed_on(written: Callable[[Any], Raw], result: Any, why: str | None, cleans: bool) -> None:
+    said, fit = prepare_result(written(result), sanitizes=cleans)
     assert fit is None
     assert said is None if why is None else said is not None and said.startswith(why)
 
@@ -81,6 +103,7 @@ def test_a_page_is_opened() -> None:
     assert entries is not None
     assert list(map(json.loads, entries)) == [{"name": "a"}, 1]
     assert json.loads(beside) == {"nextCursor": "2", "ttlMs": 5}
+    assert split_page(raw({"tools": None}), "tools", 2) == (None, b"{}")
     assert split_page(raw({"nextCursor": None}), "tools", 2) == (None, b'{"nextCursor":null}')
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from host.peer.peer import MAX_INCOMING
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
 from host.protocol.versions import LATEST, Era
-from host.upstream.call import MAX_CALL_SECONDS
+from host.source import SHARED, Endpoint
 from host.upstream.server_requests import (
     AMBIGUOUS_CALL,
     ANSWER_TIMEOUT,
@@ -39,8 +40,9 @@ from host.upstream.server_requests import (
     RETRY_ANSWER_TIMEOUT,
 )
 from host.wire.link import LinkLost, ReceivedMessage
+from tests.kit.examples import examples
 from tests.kit.tasks import RELATED, begins, handshake_server
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_client, open_world
 
 CAN = {"roots": {"listChanged": True}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
 FORM = {"message": "Which org?", "requestedSchema": {"type": "object", "properties": {"org": {"type": "string"}}}}
@@ -72,11 +74,30 @@ async def listen(nursery: trio.Nursery, *clients: ScriptedClient) -> None:
     await wait_all_tasks_blocked()
 
 
+@asynccontextmanager
+async def two_clients(server: ScriptedServer) -> AsyncIterator[tuple[World, trio.Nursery, list[ScriptedClient]]]:
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        yield world, nursery, [await world.client(capabilities=CAN) for _ in range(2)]
+
+
 async def begin(nursery: trio.Nursery, client: ScriptedClient, server: ScriptedServer, id: str = "c") -> Any:
     """Have the client call the server's tool; the id of the request at the server, which waits for its answer."""
     params = {"name": f"{server.id}__x", "arguments": {}}
     later(nursery, client.request, "tools/call", params, id)
     return (await server.hears("tools/call"))["id"]
+
+
+@asynccontextmanager
+async def calling(
+    capabilities: dict[str, Any] | None = None, revision: str = "2025-11-25", **more: Any
+) -> AsyncIterator[tuple[ScriptedServer, ScriptedClient, trio.Nursery, Any]]:
+    """A server, its client, and the id of the request that the server works on for it until the end of the block."""
+    server = ScriptedServer("a", tools=["x"], **more)
+    can = CAN if capabilities is None else capabilities
+    async with open_client(server, capabilities=can, revision=revision) as (_, client, nursery):
+        id = await begin(nursery, client, server)
+        yield server, client, nursery, id
+        server.says(id, {"content": []})
 
 
 # Whom a question is for
@@ -86,8 +107,7 @@ async def begin(nursery: trio.Nursery, client: ScriptedClient, server: ScriptedS
 async def test_a_question_goes_to_the_client_whose_request_it_came_with(mine: int) -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        clients = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, clients):
         ids = [await begin(nursery, client, server) for client in clients]
         question = later(nursery, server.asks, "elicitation/create", FORM, about=ids[mine])
         asked = await clients[mine].is_asked("elicitation/create")
@@ -101,8 +121,7 @@ async def test_a_question_goes_to_the_client_whose_request_it_came_with(mine: in
 async def test_a_question_that_came_with_nothing_goes_to_the_only_client_in_flight() -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        idle, busy = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, [idle, busy]):
         ids = [await begin(nursery, busy, server, id) for id in "cd"]
         question = later(nursery, server.asks, "elicitation/create", FORM)
         asked = await busy.is_asked("elicitation/create")
@@ -117,8 +136,7 @@ async def test_a_question_that_came_with_nothing_goes_to_the_only_client_in_flig
 async def test_a_question_is_refused_while_it_may_be_for_two_clients(kind: str) -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        clients = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (world, nursery, clients):
         ids = [await begin(nursery, client, server) for client in clients]
         with pytest.raises(Refusal) as refused:
             await server.asks(*QUESTIONS[kind])
@@ -129,6 +147,7 @@ async def test_a_question_is_refused_while_it_may_be_for_two_clients(kind: str) 
             server.says(id, {"content": []})
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("ours", ["resources/unsubscribe", "logging/setLevel"])
 async def test_what_we_ask_of_a_server_for_nobody_in_particular_may_be_meant_too(ours: str) -> None:
     """(rule 71) While it is in flight beside one client's call, that client is not asked."""
@@ -145,8 +164,7 @@ async def test_what_we_ask_of_a_server_for_nobody_in_particular_may_be_meant_too
         capabilities={"tools": {}, "resources": {"subscribe": True}, "logging": {}},
         answers={ours: slow},
     )
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        other, caller = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, [other, caller]):
         await other.request("resources/subscribe", {"uri": "a+a://b"})
         if ours == "resources/unsubscribe":
             await other.request(ours, {"uri": "a+a://b"})
@@ -169,8 +187,7 @@ async def test_what_we_ask_of_a_server_for_nobody_in_particular_may_be_meant_too
 async def test_roots_that_may_be_for_two_clients_are_none() -> None:
     """(rule 72) Neither is asked, and it is no error."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        clients = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, clients):
         ids = [await begin(nursery, client, server) for client in clients]
         with trio.fail_after(5):
             assert await server.asks("roots/list") == {"roots": []}
@@ -185,8 +202,7 @@ async def test_a_client_whose_call_was_given_up_a_moment_ago_may_still_be_meant(
 ) -> None:
     """(rule 71) The server may not have heard yet that nobody waits."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        gone, here = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, [gone, here]):
         given_up = await begin(nursery, gone, server)
         if how == "cancel":
             gone.notifies("notifications/cancelled", {"requestId": "c"})
@@ -211,8 +227,7 @@ async def test_a_client_whose_call_was_given_up_a_moment_ago_may_still_be_meant(
 async def test_what_was_given_up_long_ago_counts_no_more(autojump_clock: MockClock) -> None:
     """(rule 71) Servers that heed a cancel never answer."""
     server = ScriptedServer("a", tools=["x"], timeout=500.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        gone, here = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, [gone, here]):
         await begin(nursery, gone, server)
         gone.notifies("notifications/cancelled", {"requestId": "c"})
         await server.hears("notifications/cancelled")
@@ -230,8 +245,7 @@ async def test_what_was_given_up_long_ago_counts_no_more(autojump_clock: MockClo
 async def test_a_question_is_refused_while_nobody_is_served(kind: str) -> None:
     """(rule 71, rule 72)"""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         await listen(nursery, client)
         with pytest.raises(Refusal) as refused:
             await server.asks(*QUESTIONS[kind])
@@ -247,10 +261,7 @@ async def test_roots_of_a_client_without_any_are_none_if_they_were_declared(
     isolation: Isolation, capabilities: dict[str, Any]
 ) -> None:
     """A connection that several clients share declares roots for those that have some (rules 10, 72, 74)."""
-    server = ScriptedServer("a", tools=["x"], isolation=isolation)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=capabilities)
-        id = await begin(nursery, client, server)
+    async with calling(capabilities=capabilities, isolation=isolation) as (server, client, _, _):
         if isolation is Isolation.SHARED:
             assert await server.asks("roots/list") == {"roots": []}
         else:
@@ -258,14 +269,12 @@ async def test_roots_of_a_client_without_any_are_none_if_they_were_declared(
                 await server.asks("roots/list")
             assert (refused.value.code, refused.value.message) == (-32601, "the client does not support roots")
         assert client.server_requests == []
-        server.says(id, {"content": []})
 
 
 async def test_roots_that_belong_to_nobody_are_none() -> None:
     """(rule 72)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, _):
         assert await server.asks("roots/list") == {"roots": []}
         assert client.server_requests == []
 
@@ -273,8 +282,7 @@ async def test_roots_that_belong_to_nobody_are_none() -> None:
 async def test_a_question_about_a_request_that_is_over_is_for_nobody() -> None:
     """(rule 71) Not even if somebody else's is in flight."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        gone, here = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, [gone, here]):
         over = await begin(nursery, gone, server)
         server.says(over, {"content": []})
         id = await begin(nursery, here, server)
@@ -287,8 +295,7 @@ async def test_a_question_about_a_request_that_is_over_is_for_nobody() -> None:
 async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
     """(rule 71) By the time that it could be passed on, another client's request is the only one in flight."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        first, second = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (world, nursery, [first, second]):
         id = await begin(nursery, first, server)
         peer = world.upstreams["a"].main.ready_client().peer
         # Both arrive in one go: no task runs in between, and the question's own only when all this has happened.
@@ -307,8 +314,7 @@ async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
 async def test_a_connection_of_one_client_asks_it_outside_any_request(listens: bool) -> None:
     """(rule 71) On what it listens to; if it does not, the server is told."""
     server = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CLIENT)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         other = await world.client(capabilities=CAN)
         if listens:
             await listen(nursery, client)
@@ -329,8 +335,7 @@ async def test_a_connection_of_one_client_asks_it_outside_any_request(listens: b
 async def test_roots_are_asked_for_outside_any_request_where_the_client_listens(isolation: Isolation | None) -> None:
     """(rule 71) What is asked beside a call that is soon over would end with it. `None`: it is the only client."""
     server = ScriptedServer("a", tools=["x"], isolation=isolation or Isolation.SHARED)
-    async with open_world(server, single_client=isolation is None) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, single_client=isolation is None, capabilities=CAN) as (_, client, nursery):
         if isolation is None:
             await client.session.serve_single_client()
             await server.hears("notifications/roots/list_changed")
@@ -351,8 +356,7 @@ async def test_roots_are_asked_for_outside_any_request_where_the_client_listens(
 async def test_roots_are_asked_for_beside_a_request_if_it_is_named_or_the_client_does_not_listen(exact: bool) -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CLIENT)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         if exact:
             await listen(nursery, client)
         id = await begin(nursery, client, server)
@@ -396,7 +400,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(STEPS)
 def test_no_order_of_events_brings_a_question_to_a_client_that_is_not_meant(steps: list[Step]) -> None:
     """(rule 71) And every question is answered in the end."""
@@ -476,6 +480,7 @@ def assert_own_questions(clients: Sequence[ScriptedClient]) -> None:
 # What may be asked, and in which form
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("trust", "kind", "code"),
     [
@@ -489,8 +494,7 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
     """Of an untrusted server not even a person who is there is asked about it (rule 10, rule 74)."""
     server = ScriptedServer("a", tools=["x"], trust=trust)
     method, params = QUESTIONS[kind]
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         world.approves()
         with world.auto_answering() as consents:
             id = await begin(nursery, client, server)
@@ -515,13 +519,10 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
 @pytest.mark.parametrize("kind", ["form", "url", "sampling"])
 async def test_a_question_with_a_member_that_readers_take_for_another_one_reaches_nobody(kind: str) -> None:
     """The client might show another page or form than the one that was judged."""
-    server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
     method = QUESTIONS[kind][0]
     params: dict[str, Any] = {**FORM} if kind == "form" else {**PAGE} if kind == "url" else {**SAMPLE}
     twin = {"form": "RequestedSchema", "url": "Url", "sampling": "MESSAGES"}[kind]
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        id = await begin(nursery, client, server)
+    async with calling(trust=Trust.TRUSTED) as (server, client, nursery, _):
         with pytest.raises(Refusal, match=f"the member '{twin}'") as refused:
             await later(nursery, server.asks, method, {**params, twin: "https://evil.example/"}).comes()
         assert refused.value.code == -32602
@@ -529,14 +530,12 @@ async def test_a_question_with_a_member_that_readers_take_for_another_one_reache
         question = later(nursery, server.asks, method, {**params, "other": 1})
         client.replies((await client.is_asked(method))["id"], {})
         await question.comes()
-        server.says(id, {"content": []})
 
 
 async def test_a_notification_with_a_twin_is_passed_to_nobody() -> None:
     """The client might take it for one of another server, or of another call."""
     server = ScriptedServer("a", tools=["x"], capabilities={"logging": {}, "tools": {}}, trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         call = {"name": "a__x", "arguments": {}, "_meta": {"progressToken": 5}}
         later(nursery, client.request, "tools/call", call, "c")
         asked = await server.hears("tools/call")
@@ -561,8 +560,7 @@ async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_on
     """Not with nobody there, nor after a no; and each time anew (rule 10, rule 74)."""
     server = ScriptedServer("a", tools=["x"])
     method, params = QUESTIONS[kind]
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         id = await begin(nursery, client, server)
         with pytest.raises(Refusal, match="nobody is there who could answer") as alone:
             await server.asks(method, params)
@@ -599,8 +597,7 @@ async def test_a_call_that_is_called_off_withdraws_the_question_whether_its_serv
 ) -> None:
     """Nobody is left who could agree to it, and no clock of the call runs while a person thinks."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
             await begin(nursery, client, server)
             question = later(nursery, server.asks, "sampling/createMessage", SAMPLE)
@@ -617,6 +614,7 @@ async def test_a_call_that_is_called_off_withdraws_the_question_whether_its_serv
 TOOLS = {**SAMPLE, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("capabilities", "revision", "method", "params", "code"),
     [
@@ -643,44 +641,32 @@ async def test_a_client_is_asked_only_what_it_can_answer(
     capabilities: dict[str, Any], revision: str, method: str, params: object, code: int
 ) -> None:
     """(rule 74)"""
-    server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=capabilities, revision=revision)
-        id = await begin(nursery, client, server)
+    async with calling(capabilities=capabilities, revision=revision, trust=Trust.TRUSTED) as (server, client, _, _):
         with pytest.raises(Refusal) as refused:
             await server.asks(method, params)
         assert refused.value.code == code
         assert client.server_requests == []
-        server.says(id, {"content": []})
 
 
 @pytest.mark.parametrize(("title", "prefix"), [(None, "[a] "), ('Git "Hub"', '[Git "Hub"] ')])
 @pytest.mark.parametrize("params", [FORM, PAGE])
 async def test_a_message_to_the_user_says_who_asks(title: str | None, prefix: str, params: dict[str, Any]) -> None:
     """(rule 73)"""
-    server = ScriptedServer("a", tools=["x"], title=title, trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        id = await begin(nursery, client, server)
+    async with calling(title=title, trust=Trust.TRUSTED) as (server, client, nursery, _):
         later(nursery, server.asks, "elicitation/create", params)
         asked = await client.is_asked("elicitation/create")
         assert asked["message"] == prefix + params["message"]
-        server.says(id, {"content": []})
 
 
 async def test_a_form_is_put_in_the_words_of_an_older_client() -> None:
     """(rule 75)"""
-    server = ScriptedServer("a", tools=["x"])
     choices = {"type": "string", "oneOf": [{"const": "r", "title": "Red"}], "default": "r"}
     params = {**FORM, "mode": "form", "requestedSchema": {"type": "object", "properties": {"c": choices}}}
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities={"elicitation": {}}, revision="2025-06-18")
-        id = await begin(nursery, client, server)
+    async with calling(capabilities={"elicitation": {}}, revision="2025-06-18") as (server, client, nursery, _):
         later(nursery, server.asks, "elicitation/create", params)
         asked = await client.is_asked("elicitation/create")
         assert "mode" not in asked
         assert asked["requestedSchema"]["properties"] == {"c": {"type": "string", "enum": ["r"], "enumNames": ["Red"]}}
-        server.says(id, {"content": []})
 
 
 async def test_what_is_sampled_keeps_its_names_and_ids() -> None:
@@ -694,8 +680,7 @@ async def test_what_is_sampled_keeps_its_names_and_ids() -> None:
         "toolChoice": {"mode": "required"},
         "metadata": {"k": 1.50},
     }
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         id = await begin(nursery, client, server)
         more = {"includeContext": "allServers", "_meta": {"progressToken": "t", "v/k": 1}}
         question = later(nursery, server.asks, "sampling/createMessage", {**params, **more})
@@ -710,28 +695,20 @@ async def test_what_is_sampled_keeps_its_names_and_ids() -> None:
 
 
 async def test_a_clients_refusal_is_the_servers_answer() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        id = await begin(nursery, client, server)
+    async with calling() as (server, client, nursery, _):
         question = later(nursery, server.asks, "elicitation/create", FORM)
         client.declines((await client.is_asked("elicitation/create"))["id"], -1, "User rejected it")
         with pytest.raises(Refusal, match="-1 User rejected it"):
             await question.comes()
-        server.says(id, {"content": []})
 
 
 @pytest.mark.parametrize("result", [None, [], "text", 5])
 async def test_an_answer_that_is_no_object_is_none(result: object) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        id = await begin(nursery, client, server)
+    async with calling() as (server, client, nursery, _):
         question = later(nursery, server.asks, "elicitation/create", FORM)
         client.replies((await client.is_asked("elicitation/create"))["id"], result)
         with pytest.raises(Refusal, match="-32603 the client's answer is not an object"):
             await question.comes()
-        server.says(id, {"content": []})
 
 
 async def test_a_ping_is_answered_in_any_phase_and_passed_to_nobody() -> None:
@@ -761,8 +738,7 @@ async def test_a_ping_is_answered_in_any_phase_and_passed_to_nobody() -> None:
 async def test_what_a_client_reports_about_a_question_reaches_the_server_under_its_own_token() -> None:
     """(rule 44)"""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client, other = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, [client, other]):
         id = await begin(nursery, client, server)
         params = {**SAMPLE, "_meta": {"progressToken": "7"}}
         question = later(nursery, server.asks, "sampling/createMessage", params)
@@ -788,23 +764,16 @@ async def test_what_a_client_reports_about_a_question_reaches_the_server_under_i
 
 async def test_a_question_without_a_token_asks_the_client_for_no_progress() -> None:
     """(rule 44)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        id = await begin(nursery, client, server)
+    async with calling() as (server, client, nursery, _):
         later(nursery, server.asks, "elicitation/create", FORM)
         assert "_meta" not in await client.is_asked("elicitation/create")
-        server.says(id, {"content": []})
 
 
 @pytest.mark.parametrize("token", [None, 1])
 async def test_a_server_takes_its_question_back(token: int | None) -> None:
     """(rule 49) The client is told with its own id and the reason; the server hears nothing more of it."""
-    server = ScriptedServer("a", tools=["x"])
     params = FORM if token is None else {**FORM, "_meta": {"progressToken": token}}
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
-        id = await begin(nursery, client, server)
+    async with calling() as (server, client, _, _):
         server.sends(Request("mine", "elicitation/create", Raw(json.dumps(params).encode())))
         asked = await client.is_asked("elicitation/create")
         await server.notifies("notifications/cancelled", {"requestId": "mine", "reason": "found it"})
@@ -813,17 +782,16 @@ async def test_a_server_takes_its_question_back(token: int | None) -> None:
         client.replies(asked["id"], ACCEPTED)
         await wait_all_tasks_blocked()
         assert server.answered == []
-        server.says(id, {"content": []})
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("how", ["cancel", "answer", "refuse"])
 @pytest.mark.parametrize("token", [None, 1])
 async def test_a_question_ends_with_the_request_it_belongs_to(how: str, token: int | None) -> None:
     """(rule 50, rule 103) It is withdrawn at the client, and the server gets an error."""
     server = ScriptedServer("a", tools=["x"])
     params = FORM if token is None else {**FORM, "_meta": {"progressToken": token}}
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         id = await begin(nursery, client, server)
         question = later(nursery, server.asks, "elicitation/create", params)
         asked = await client.is_asked("elicitation/create")
@@ -847,8 +815,7 @@ async def test_a_question_ends_with_the_request_it_belongs_to(how: str, token: i
 async def test_a_question_that_may_belong_to_two_calls_lasts_until_both_are_over() -> None:
     """(rule 50)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         ids = [await begin(nursery, client, server, id) for id in "cd"]
         question = later(nursery, server.asks, "elicitation/create", FORM)
         asked = await client.is_asked("elicitation/create")
@@ -865,8 +832,7 @@ async def test_a_question_that_may_belong_to_two_calls_lasts_until_both_are_over
 async def test_a_question_ends_with_its_clients_session(isolation: Isolation) -> None:
     """(rule 109) The server is told, unless it is stopped with the session."""
     server = ScriptedServer("a", tools=["x"], isolation=isolation)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         await begin(nursery, client, server)
         question = later(nursery, server.asks, "elicitation/create", FORM)
         await client.is_asked("elicitation/create")
@@ -884,8 +850,7 @@ async def test_a_question_ends_with_its_clients_session(isolation: Isolation) ->
 async def test_a_lost_server_takes_its_questions_with_it(autojump_clock: MockClock) -> None:
     """(rule 103)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         await begin(nursery, client, server)
         later(nursery, server.asks, "elicitation/create", FORM)
         asked = await client.is_asked("elicitation/create")
@@ -904,8 +869,7 @@ async def test_while_a_person_is_asked_the_clock_of_the_call_stands_still(
 ) -> None:
     """(rule 48)"""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, client.call, "a__x")
         id = (await server.hears("tools/call"))["id"]
         await trio.sleep(3)
@@ -923,8 +887,7 @@ async def test_while_a_person_is_asked_the_clock_of_the_call_stands_still(
 async def test_two_questions_at_once_stop_the_clock_until_both_are_answered(autojump_clock: MockClock) -> None:
     """(rule 48) Progress in between does not start it."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, client.call, "a__x", _meta={"progressToken": "t"})
         heard = await server.hears("tools/call")
         questions = [later(nursery, server.asks, "elicitation/create", FORM) for _ in range(2)]
@@ -944,8 +907,7 @@ async def test_two_questions_at_once_stop_the_clock_until_both_are_answered(auto
 async def test_a_call_that_reports_progress_for_ever_ends_at_the_ceiling(autojump_clock: MockClock) -> None:
     """(rule 48) What it waited for a person is not counted."""
     server = ScriptedServer("a", tools=["x"], timeout=50.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         began = trio.current_time()
         call = later(nursery, client.call, "a__x", _meta={"progressToken": "t"})
         heard = await server.hears("tools/call")
@@ -959,15 +921,14 @@ async def test_a_call_that_reports_progress_for_ever_ends_at_the_ceiling(autojum
             progress += 1
             report = {"progressToken": heard["_meta"]["progressToken"], "progress": progress}
             await server.notifies("notifications/progress", report)
-        assert trio.current_time() - began == pytest.approx(300 + MAX_CALL_SECONDS, abs=11)
+        assert trio.current_time() - began == pytest.approx(300 + 600, abs=11)
         assert "did not respond within" in json.dumps(await call.comes())
         nursery.cancel_scope.cancel()
 
 
 async def test_a_question_that_nobody_answers_ends(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         call = later(nursery, client.call, "a__x")
         id = (await server.hears("tools/call"))["id"]
         began = trio.current_time()
@@ -985,8 +946,7 @@ async def test_a_question_that_nobody_answers_ends(autojump_clock: MockClock) ->
 async def test_one_call_has_only_so_many_questions_open() -> None:
     """Those that are answered make room."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         id = await begin(nursery, client, server)
         questions = [later(nursery, server.asks, "elicitation/create", FORM) for _ in range(MAX_SERVER_REQUESTS)]
         await client.is_asked("elicitation/create", MAX_SERVER_REQUESTS - 1)
@@ -1004,8 +964,7 @@ async def test_one_call_has_only_so_many_questions_open() -> None:
 
 async def test_a_server_has_only_so_many_questions_open() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         calls = [await begin(nursery, client, server, f"c{n}") for n in range(MAX_INCOMING // MAX_SERVER_REQUESTS + 1)]
         questions = [
             later(nursery, server.asks, "elicitation/create", FORM, about=id)
@@ -1058,8 +1017,7 @@ def pages(*ids: str) -> dict[str, Any]:
 async def test_pages_that_an_error_names_have_ids_of_their_own_too() -> None:
     """(rule 76)"""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         await listen(nursery, client)
         call = later(nursery, client.call, "a__x")
         server.refuses((await server.hears("tools/call"))["id"], -32042, "first", pages("e1", "e2", "e1"))
@@ -1077,8 +1035,7 @@ async def test_pages_that_an_error_names_have_ids_of_their_own_too() -> None:
 async def test_a_page_that_two_clients_were_sent_to_is_done_for_both() -> None:
     """(rule 76) A server that sees one client may give the same id as long as the page was not visited."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        clients = [await world.client(capabilities=CAN) for _ in range(2)]
+    async with two_clients(server) as (_, nursery, clients):
         ids = []
         for client in clients:
             await listen(nursery, client)
@@ -1122,8 +1079,7 @@ async def test_a_page_that_was_not_visited_keeps_nothing_of_a_client_that_is_gon
 
 async def test_only_so_many_pages_are_remembered() -> None:
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         await listen(nursery, client)
         call = later(nursery, client.call, "a__x")
         ids = [f"e{n}" for n in range(MAX_ELICITATIONS + 1)]
@@ -1190,6 +1146,9 @@ async def test_a_log_message_goes_with_the_request_that_it_came_with() -> None:
         nursery.cancel_scope.cancel()
 
 
+LOGGING: dict[str, Any] = {"tools": {}, "logging": {}}
+
+
 @pytest.mark.parametrize(
     ("endpoint", "logger", "named"), [(None, "db", "a/db"), (None, None, "a"), ("a", "db", "db"), ("a", None, None)]
 )
@@ -1197,9 +1156,8 @@ async def test_the_shared_endpoint_says_whose_log_message_it_is(
     endpoint: str | None, logger: str | None, named: str | None
 ) -> None:
     """(rule 84)"""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(endpoint)
+    server = ScriptedServer("a", tools=["x"], capabilities=LOGGING)
+    async with open_client(server, endpoint=endpoint) as (_, client, nursery):
         await listen(nursery, client)
         await client.request("logging/setLevel", {"level": "debug"})
         await server.notifies("notifications/message", log("debug", **({"logger": logger} if logger else {})))
@@ -1211,9 +1169,8 @@ async def test_the_shared_endpoint_says_whose_log_message_it_is(
 
 async def test_log_messages_of_another_server_do_not_reach_a_servers_own_endpoint() -> None:
     """(rule 101)"""
-    servers = [ScriptedServer(id, tools=["x"]) for id in "ab"]
-    async with open_world(*servers) as world, trio.open_nursery() as nursery:
-        client = await world.client("a")
+    servers = [ScriptedServer(id, tools=["x"], capabilities=LOGGING) for id in "ab"]
+    async with open_client(*servers, endpoint="a") as (_, client, nursery):
         await listen(nursery, client)
         await client.request("logging/setLevel", {"level": "debug"})
         await servers[1].notifies("notifications/message", log("emergency"))
@@ -1225,8 +1182,7 @@ async def test_log_messages_of_another_server_do_not_reach_a_servers_own_endpoin
 async def test_a_flood_of_log_messages_is_cut_and_counted(autojump_clock: MockClock) -> None:
     """(rule 84)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         await listen(nursery, client)
         await client.request("logging/setLevel", {"level": "debug"})
         for _ in range(MAX_LOGS_PER_SECOND + 50):
@@ -1244,8 +1200,7 @@ async def test_a_flood_of_log_messages_is_cut_and_counted(autojump_clock: MockCl
 async def test_long_log_messages_of_an_untrusted_server_count_for_more(autojump_clock: MockClock) -> None:
     """Each of them has to be cleaned."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await listen(nursery, client)
         await client.request("logging/setLevel", {"level": "debug"})
         for _ in range(10):
@@ -1255,22 +1210,23 @@ async def test_long_log_messages_of_an_untrusted_server_count_for_more(autojump_
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("params", [None, [], "text", {"level": 5}, {"level": "odd"}, {"data": {"a": [1]}}])
-async def test_odd_log_messages_harm_nobody(params: object) -> None:
+async def test_odd_log_messages_harm_nobody() -> None:
+    rows: list[object] = [None, [], "text", {"level": 5}, {"level": "odd"}, {"data": {"a": [1]}}]
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
-        id = await begin(nursery, client, server)
-        await server.notifies("notifications/message", params)
-        await wait_all_tasks_blocked()
-        server.says(id, {"content": []})
-        assert not any(isinstance(event, InternalError) for event in world.events)
-        assert server.connections == 1
+    async with open_client(server) as (world, client, nursery):
+        for params in rows:
+            id = await begin(nursery, client, server)
+            await server.notifies("notifications/message", params)
+            await wait_all_tasks_blocked()
+            server.says(id, {"content": []})
+            assert not any(isinstance(event, InternalError) for event in world.events)
+            assert server.connections == 1
 
 
 # Other notices
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "params",
     [
@@ -1295,8 +1251,7 @@ async def test_an_update_of_nothing_is_dropped(params: object) -> None:
 
 async def test_a_notice_that_means_nothing_to_a_client_is_dropped() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         for method in ("notifications/initialized", "notifications/roots/list_changed", "notifications/vendor/thing"):
             await server.notifies(method, {"taskId": "t"})
         await wait_all_tasks_blocked()
@@ -1311,8 +1266,7 @@ async def test_a_shared_server_hears_of_roots_only_if_there_is_one_client(
 ) -> None:
     """(rule 81)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=capabilities)
+    async with open_client(server, capabilities=capabilities) as (_, client, nursery):
         if only:
             await client.session.serve_single_client()
             if capabilities:  # those that asked before it was there ask again
@@ -1330,8 +1284,7 @@ async def test_a_shared_server_hears_of_roots_only_if_there_is_one_client(
 async def test_the_only_client_there_can_be_is_always_meant(busy: bool) -> None:
     """(rule 71) It is asked on the stream of its request, or on what it listens to."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (_, client, nursery):
         await client.session.serve_single_client()
         await server.hears("notifications/roots/list_changed")
         if busy:
@@ -1344,16 +1297,16 @@ async def test_the_only_client_there_can_be_is_always_meant(busy: bool) -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("_", range(10))  # which of the two tasks comes first is left to chance
+@pytest.mark.few(2)
+@pytest.mark.parametrize("turn", range(10))  # which of the two tasks comes first is left to chance
 async def test_a_question_is_not_lost_when_another_call_is_answered_in_the_same_breath(
-    autojump_clock: MockClock, _: int
+    autojump_clock: MockClock, turn: int
 ) -> None:
     """On a connection of one client it goes to the stream of a call that is still open when it is put (rule 71)."""
     server = ScriptedServer(
         "s", tools=["t"], isolation=Isolation.PER_CLIENT, revision="2025-03-26", trust=Trust.TRUSTED
     )
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities={"sampling": {}})
+    async with open_client(server, capabilities={"sampling": {}}) as (_, client, nursery):
         over: set[int] = set()
 
         async def call(id: int) -> None:
@@ -1383,8 +1336,7 @@ async def test_a_question_is_not_lost_when_another_call_is_answered_in_the_same_
 async def test_many_calls_of_one_client_may_have_many_questions(autojump_clock: MockClock) -> None:
     """The bound is for each call; where nobody can tell whose a question is, it is for all of them together."""
     server = ScriptedServer("s", tools=["t"], isolation=Isolation.PER_CLIENT)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities={"roots": {}})
+    async with open_client(server, capabilities={"roots": {}}) as (_, client, nursery):
         for _ in range(2):
             nursery.start_soon(client.call, "s__t")
             await server.hears("tools/call")
@@ -1419,8 +1371,7 @@ async def test_a_server_that_is_still_being_listed_asks_for_nothing_that_its_rev
 ) -> None:
     """(rule 73) Whoever is behind it would be known, and can be asked by others."""
     server = ScriptedServer("a", tools=["x"], revision="2025-03-26", answers={"tools/list": _never})
-    async with open_world(server, single_client=True) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, single_client=True, capabilities=CAN) as (_, client, nursery):
         await client.session.serve_single_client()
         await listen(nursery, client)
         with pytest.raises(Refusal) as refused:
@@ -1429,6 +1380,26 @@ async def test_a_server_that_is_still_being_listed_asks_for_nothing_that_its_rev
         assert client.server_requests == []
         later(nursery, server.asks, "roots/list")
         await client.is_asked("roots/list")
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_only_client_is_none_to_a_server_that_it_does_not_reach() -> None:
+    """Outside of any call, no request of it and no notification leads there or back."""
+    reached, other = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
+    async with open_world(reached, other, single_client=True) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client = await world.client(Endpoint("a"), capabilities=CAN)
+        await client.session.serve_single_client()
+        await listen(nursery, client)
+        await reached.hears("notifications/roots/list_changed")
+        with pytest.raises(Refusal, match="no client's request is in flight"):
+            await other.asks("elicitation/create", FORM)
+        assert client.server_requests == []
+        client.notifies("notifications/roots/list_changed")
+        await reached.hears("notifications/roots/list_changed")
+        later(nursery, reached.asks, "elicitation/create", FORM)
+        await client.is_asked("elicitation/create")
+        other.hears_nothing_more()
         nursery.cancel_scope.cancel()
 
 
@@ -1460,8 +1431,8 @@ class Line:
 async def repeats(world: World, line: Line, *, task: bool = False) -> Any:
     """A request of the client with the one token."""
     params = members(encode({"name": "a__x"}))
-    caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token", era=Era.STATELESS)
-    tasked = (lambda: None) if task else None
+    caller = Caller("test", SHARED, "token", abilities_of(LATEST, encode(CAN)), "token", key="token", era=Era.STATELESS)
+    tasked = (lambda task: None) if task else None
     request = Request(1, "tools/call", encode_object(params))
     return await world.router.answer(Exchange(request, params, caller, line, "debug", MrtrRound(), tasked))
 
@@ -1471,6 +1442,7 @@ def token_server(how: str) -> ScriptedServer:
     return ScriptedServer("a", tools=["x"], isolation=isolation, trust=Trust.TRUSTED, timeout=10_000.0)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", sorted(QUESTIONS))
 @pytest.mark.parametrize("how", ["shared", "dedicated", "alone"])
 async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_meant(how: str, kind: str) -> None:
@@ -1479,7 +1451,7 @@ async def test_such_a_client_is_asked_nothing_while_any_of_its_requests_may_be_m
     server = token_server(how)
     async with open_world(server, single_client=how == "alone") as world, trio.open_nursery() as nursery:
         if how == "alone":
-            world.router.serve_only(Caller("test", None, "token", NO_ABILITIES, "token", key="token"))
+            world.router.upstreams.serve_only(Caller("test", SHARED, "token", NO_ABILITIES, "token", key="token"))
         await world.settled()
         lines, ids = [Line(), Line()], []
         for line in lines:
@@ -1531,6 +1503,7 @@ async def test_what_names_a_task_of_such_a_client_is_certain() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("kind", sorted(QUESTIONS))
 async def test_what_such_a_client_does_not_come_back_with_is_cancelled_if_that_can_be_said(
@@ -1570,7 +1543,7 @@ async def test_while_such_a_client_waits_for_what_it_does_not_repeat_it_cannot_b
         line.cut.set()
         params = members(encode({"ref": {"type": "ref/resource", "uri": "a+a://b"}, "argument": {}}))
         caller = Caller(
-            "test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token", era=Era.STATELESS
+            "test", SHARED, "token", abilities_of(LATEST, encode(CAN)), "token", key="token", era=Era.STATELESS
         )
         request = Request(1, "completion/complete", encode_object(params))
         later(nursery, world.router.answer, Exchange(request, params, caller, line))

@@ -22,11 +22,11 @@ from host.policy.gate import Gate
 from host.policy.pins import StaleDecision
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, Era
-from host.slices import run_inline
-from host.source import VIEWERS
+from host.source import viewer_of
 from host.upstream.remembered_lists import SAVE_INTERVAL
 from host.upstream.server_secrets import MAX_LEARNED, ServerSecrets, kept_secret, learn, learn_headers
-from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
+from tests.kit.awaited import awaited
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_client, open_world, tool
 
 SECRET = "s3cr3t/of+the-server=="
 HIDDEN_SECRET = SECRET.replace("/", "\\/").replace("+", "\\u002B")
@@ -71,9 +71,10 @@ def places(world: World) -> list[str]:
 
 
 def held(gate: Gate) -> dict[str, str]:
-    return {each.item.name: each.problem for each in gate.definitions.held()}
+    return {each.item.name: each.problem for each in awaited(gate.definitions.held())}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.TRUSTED])
@@ -89,10 +90,10 @@ async def test_a_definition_with_a_secret_is_held_and_cannot_be_approved(
         problems = held(world.gate)
         assert set(problems) == {"told", "named"}
         assert all(each.startswith("it repeats a secret that its server was given") for each in problems.values())
-        for each in world.gate.definitions.held():
+        for each in awaited(world.gate.definitions.held()):
             assert WITHHELD.encode() in each.offered
             with pytest.raises(StaleDecision, match="repeats a secret that its server was given, so it cannot be appr"):
-                run_inline(world.gate.definitions.approve(each.item, each.fingerprint, "console"))
+                awaited(world.gate.definitions.approve(each.item, each.fingerprint, "console"))
         with pytest.raises(Refusal):
             await client.request("tools/call", {"name": "a__told", "arguments": {}})
         assert "the result of tools/list" in places(world)
@@ -119,15 +120,16 @@ async def test_a_rotated_token_is_no_change_of_the_definition(revision: str, aut
     assert isinstance(spec, HttpServer)
     async with open_world(server) as world:
         await world.settled()
-        (before,) = {each.fingerprint for each in world.gate.definitions.held() if each.item.name == "told"}
+        (before,) = {each.fingerprint for each in awaited(world.gate.definitions.held()) if each.item.name == "told"}
         learn(spec, [kept_secret("the-next-token")])
         server.lists["tools"][1]["description"] = "Use the-next-token"
         await (server.tells if server.stateless else server.notifies)("notifications/tools/list_changed")
         await trio.sleep(1)
-        (after,) = {each.fingerprint for each in world.gate.definitions.held() if each.item.name == "told"}
+        (after,) = {each.fingerprint for each in awaited(world.gate.definitions.held()) if each.item.name == "told"}
         assert before == after
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("secret", [SECRET, HIDDEN_SECRET])
@@ -139,8 +141,7 @@ async def test_a_secret_in_a_result_or_an_error_is_replaced(
         return Raw(text % (secret.encode(), secret.encode()))
 
     server = repeating(given, revision, answers={"tools/call": answer})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         result = await client.call("a__good")
         assert result["content"] == [{"type": "text", "text": f"a {WITHHELD} b"}]
         assert result["structuredContent"] == {WITHHELD: 1.5}
@@ -154,20 +155,19 @@ async def test_a_secret_in_a_result_or_an_error_is_replaced(
         assert places(world).count("an error") == places(world).count("the result of tools/call") == 1
 
 
+@pytest.mark.slow
 async def test_a_long_result_is_searched_in_another_process() -> None:
     async def answer(params: dict[str, Any]) -> object:
         return {"content": [{"type": "text", "text": "x" * 300_000 + SECRET}]}
 
-    async with open_world(repeating(with_file, "2025-11-25", answers={"tools/call": answer})) as world:
-        client = await world.client()
+    async with open_client(repeating(with_file, "2025-11-25", answers={"tools/call": answer})) as (_, client, _):
         result = await client.call("a__good")
         assert result["content"][0]["text"][-len(WITHHELD) :] == WITHHELD
 
 
 async def test_a_secret_in_what_a_server_says_by_itself_is_replaced() -> None:
     server = repeating(with_file, "2025-11-25", capabilities={"tools": {}, "logging": {}})
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(capabilities=CAN)
+    async with open_client(server, capabilities=CAN) as (world, client, nursery):
         call = {"name": "a__good", "arguments": {}, "_meta": {"progressToken": 5}}
         later(nursery, client.request, "tools/call", call, "c")
         asked = await server.hears("tools/call")
@@ -225,14 +225,13 @@ async def test_what_an_earlier_version_has_stored_is_replaced_at_the_start(
     again.answers["initialize"] = again.answers["server/discover"] = _never
     async with open_world(again, state=tmp_path, start_grace=0) as world:
         await trio.sleep(0.1)
-        listed = [
-            entry.ref.name for entry in world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).parts["a"].entries
-        ]
+        part = world.catalog.snapshot(Kind.TOOL, viewer_of(Era.SESSION)).parts["a"]
+        listed = [entry.ref.name for entry in part.by_name.values()]
         assert "good" in listed
         client = await world.client()
         tools = (await client.request("tools/list", {}))["tools"]
         assert [each["name"] for each in tools] == ["a__good"]
-        (told,) = [each for each in world.gate.definitions.held() if each.item.name == "told"]
+        (told,) = [each for each in awaited(world.gate.definitions.held()) if each.item.name == "told"]
         assert SECRET.encode() not in told.offered + (told.approved or b"")
     async with open_world(repeating(lambda _: spec, revision), state=tmp_path) as world:
         await world.settled()

@@ -8,7 +8,18 @@ import trio
 from trio.testing import MockClock
 
 from host.errors import Unavailable
-from host.upstream.state import Absent, Connecting, Failed, Held, Stopped, describe_session, describe_state
+from host.upstream.state import (
+    Absent,
+    Connecting,
+    Failed,
+    Held,
+    NeedsFolder,
+    NeedsLogin,
+    Stopped,
+    describe_for_people,
+    describe_session,
+    describe_state,
+)
 from tests.kit.world import ScriptedServer, open_world
 
 
@@ -35,11 +46,25 @@ async def test_each_state_without_a_connection_has_its_words(autojump_clock: Moc
     await trio.sleep(5)
     now = trio.current_time()
     assert describe_state(Stopped(0.0)) == "it is stopped; its first use starts it"
+    assert "waits for a client's folder" in describe_state(NeedsFolder(0.0))
     assert "another program" in describe_state(Held(0.0))
     assert describe_state(Failed(now, "it ended", now + 2.5)) == "it ended; next attempt in 2.5 s"
     assert describe_state(Failed(now, "it ended", now - 1)) == "it ended; next attempt in 0.0 s"
     assert describe_state(Failed(now, "it cannot be read", math.inf)) == "it cannot be read"
     assert describe_state(Absent(now, "it was refused", is_reached=True)) == "it was refused"
+
+
+async def test_people_are_shown_what_the_server_says() -> None:
+    said = 'the server says: "no"'
+    for state in (
+        Failed(0.0, "it ended", math.inf, said),
+        NeedsLogin(0.0, "it ended", said),
+        Absent(0.0, "it ended", is_reached=True, said=said),
+    ):
+        assert (describe_state(state), describe_for_people(state)) == ("it ended", f"it ended; {said}")
+    assert describe_for_people(Connecting(0.0, "it ended", said)).endswith(f"it ended; {said}")
+    assert describe_for_people(Held(0.0)) == describe_state(Held(0.0))
+    assert str(describe_session(Absent(0.0, "it ended", is_reached=True, said=said))).endswith(said)
 
 
 def test_a_session_is_told_while_it_matters_to_clients() -> None:

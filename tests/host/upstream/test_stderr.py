@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.upstream.stderr import MAX_REASON, find_reason, last_line
+from host.upstream.stderr import MAX_REASON, find_reason
 
 PYTHON = """\
 INFO starting
@@ -97,10 +97,7 @@ api_key
   Field required [type=missing, input_value={}, input_type=dict]
     For further information visit https://errors.pydantic.dev/2.10/v/missing
 """,
-        (
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for Settings api_key Field "
-            "required [type=missing, input_value={}, input_type=dict]"
-        ),
+        "api_key Field required [type=missing, input_value={}, input_type=dict]",
     ),
     "a traceback, and afterwards what Python warns of and ignores": (
         """\
@@ -129,7 +126,7 @@ RuntimeError: Event loop is closed
     | KeyError: 'x'
     +------------------------------------
 """,
-        "ValueError: no key",
+        "KeyError: 'x'",
     ),
     "a traceback in a frame (rich)": (
         """\
@@ -179,19 +176,7 @@ TypeError: fetch failed
 }
 Node.js v20.11.0
 """,
-        "TypeError: fetch failed; [cause]: Error: connect ECONNREFUSED 127.0.0.1:5432",
-    ),
-    "Node.js, rejected with a text": (
-        """\
-node:internal/process/promises:394
-      triggerUncaughtException(err, true /* fromPromise */);
-      ^
-[UnhandledPromiseRejection: It originated in an async function. The promise rejected with the reason "no token".] {
-  code: 'ERR_UNHANDLED_REJECTION'
-}
-Node.js v20.11.0
-""",
-        'The promise rejected with the reason "no token"',
+        "[cause]: Error: connect ECONNREFUSED 127.0.0.1:5432",
     ),
     "a message in JSON (zod)": (
         """\
@@ -208,7 +193,7 @@ ZodError: [
     at get error [as error] (file:///srv/node_modules/zod/lib/index.mjs:587:31)
     at main (file:///srv/index.js:3:3)
 """,
-        'ZodError: [ "code": "invalid_type", "expected": "string", "path": [ "API_KEY" "message": "Required"',
+        '"API_KEY"',
     ),
     "a program that npm started": (
         """\
@@ -236,7 +221,7 @@ npm ERR! 404 Note that you can also install from a
 npm ERR! 404 tarball, folder, http url, or git folder.
 npm ERR! A complete log of this run can be found in: /home/me/.npm/_logs/x.log
 """,
-        "npm ERR! 404 Not Found - GET https://registry.npmjs.org/@x%2fnone - Not found",
+        "npm ERR! 404  '@x/none@*' is not in this registry.",
     ),
     "npm without a network": (
         """\
@@ -253,20 +238,13 @@ npm error A complete log of this run can be found in: /home/me/.npm/_logs/x.log
             "ENOTFOUND registry.npmjs.org"
         ),
     ),
-    "a package without a program (npx)": (
-        """\
-npm error could not determine executable to run
-npm error A complete log of this run can be found in: /home/me/.npm/_logs/x.log
-""",
-        "npm error could not determine executable to run",
-    ),
     "pnpm": (
         """\
  ERR_PNPM_FETCH_404  GET https://registry.npmjs.org/mcp-none: Not Found - 404
 mcp-none is not in the npm registry, or you have no permission to fetch it.
 No authorization header was set for the request.
 """,
-        "ERR_PNPM_FETCH_404  GET https://registry.npmjs.org/mcp-none: Not Found - 404",
+        "No authorization header was set for the request.",
     ),
     "uv, wrapped": (
         """\
@@ -275,25 +253,9 @@ No authorization header was set for the request.
       mcp-none, we can conclude that your requirements are unsatisfiable.
 """,
         (
-            "No solution found when resolving tool dependencies; Because mcp-none was not found in the package "
+            "No solution found when resolving tool dependencies: Because mcp-none was not found in the package "
             "registry and you require mcp-none, we can conclude that your requirements are unsatisfiable."
         ),
-    ),
-    "uv, with two causes": (
-        """\
-  × Failed to build `mcp-x==1.0`
-  ├─▶ The build backend returned an error
-  ╰─▶ Call to `setuptools.build_meta.build_wheel` failed (exit status: 1)
-      hint: This usually indicates a problem with the package or the build environment.
-""",
-        "Failed to build `mcp-x==1.0`; Call to `setuptools.build_meta.build_wheel` failed (exit status: 1)",
-    ),
-    "uv run": (
-        """\
-error: Failed to spawn: `mcp-none`
-  Caused by: No such file or directory (os error 2)
-""",
-        "error: Failed to spawn: `mcp-none`; Caused by: No such file or directory (os error 2)",
     ),
     "a package without this program (uvx)": (
         """\
@@ -304,13 +266,6 @@ The following executables are available:
 - mcp-x-http
 """,
         "An executable named `mcp-x` is not provided by package `mcp-x-server`.",
-    ),
-    "docker without its daemon": (
-        """\
-docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?
-Run 'docker run --help' for more information
-""",
-        ("docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"),
     ),
     "a panic of Go": (
         """\
@@ -331,19 +286,12 @@ exit status 1
 """,
         "GITHUB_PERSONAL_ACCESS_TOKEN not set",
     ),
-    "logfmt (Go)": (
-        """\
-time=2024-01-02T15:04:05.000Z level=INFO msg="starting"
-time=2024-01-02T15:04:05.000Z level=ERROR msg="cannot connect" err="dial tcp: connection refused"
-""",
-        'cannot connect err="dial tcp: connection refused"',
-    ),
     "log lines in JSON (pino)": (
         """\
 {"level":30,"time":1700000000000,"msg":"starting"}
 {"level":60,"time":1700000000000,"msg":"GITHUB_TOKEN is required"}
 """,
-        "GITHUB_TOKEN is required",
+        '{"level":60,"time":1700000000000,"msg":"GITHUB_TOKEN is required"}',
     ),
     "a panic of Rust, with its stack": (
         """\
@@ -361,15 +309,7 @@ note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose bac
 thread 'main' panicked at 'no token', src/main.rs:3:5
 note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 """,
-        "no token",
-    ),
-    "an error of Rust with its cause": (
-        """\
-Error: failed to read the configuration
-Caused by:
-    No such file or directory (os error 2)
-""",
-        "Error: failed to read the configuration; Caused by: No such file or directory (os error 2)",
+        "thread 'main' panicked at 'no token', src/main.rs:3:5",
     ),
     "Java with a cause": (
         """\
@@ -379,16 +319,7 @@ Caused by: java.net.ConnectException: Connection refused
 	at java.base/sun.nio.ch.Net.connect(Net.java:579)
 	... 12 more
 """,
-        (
-            'Exception in thread "main" java.lang.IllegalStateException: no connection; Caused by: '
-            "java.net.ConnectException: Connection refused"
-        ),
-    ),
-    "Java without its archive": (
-        """\
-Error: Unable to access jarfile server.jar
-""",
-        "Error: Unable to access jarfile server.jar",
+        "Caused by: java.net.ConnectException: Connection refused",
     ),
     ".NET": (
         """\
@@ -396,16 +327,6 @@ Unhandled exception. System.InvalidOperationException: The token is missing
    at Program.<Main>$(String[] args) in /srv/Program.cs:line 3
 """,
         "Unhandled exception. System.InvalidOperationException: The token is missing",
-    ),
-    ".NET with an inner exception": (
-        """\
-Unhandled exception. System.TypeInitializationException: The type initializer for 'Config' threw an exception.
- ---> System.IO.FileNotFoundException: Could not find file '/srv/config.json'.
-   at System.IO.FileStream..ctor(String path)
-   --- End of inner exception stack trace ---
-   at Program.Main()
-""",
-        "System.IO.FileNotFoundException: Could not find file '/srv/config.json'.",
     ),
     "Deno": (
         """\
@@ -415,16 +336,6 @@ error: Uncaught (in promise) Error: no token
     at file:///srv/main.ts:3:9
 """,
         "error: Uncaught (in promise) Error: no token",
-    ),
-    "a permission that Deno lacks": (
-        """\
-error: Uncaught (in promise) NotCapable: Requires env access to "TOKEN", run again with the --allow-env flag
-    at Object.getEnv (ext:runtime/30_os.js:124:10)
-""",
-        (
-            'error: Uncaught (in promise) NotCapable: Requires env access to "TOKEN", run again with the '
-            "--allow-env flag"
-        ),
     ),
     "Bun": (
         """\
@@ -451,20 +362,7 @@ error: script "start" exited with code 1
 	from /usr/lib/ruby/3.2.0/bundled_gems.rb:85:in `block (2 levels) in replace_require'
 	from server.rb:1:in `<main>'
 """,
-        "cannot load such file -- sinatra (LoadError)",
-    ),
-    "Ruby 3.4": (
-        """\
-server.rb:3:in '<main>': no token (RuntimeError)
-""",
-        "no token (RuntimeError)",
-    ),
-    "C++": (
-        """\
-terminate called after throwing an instance of 'std::runtime_error'
-  what():  no token
-""",
-        "what():  no token",
+        "/usr/lib/ruby/3.2.0/bundled_gems.rb:85:in `require': cannot load such file -- sinatra (LoadError)",
     ),
     "PHP": (
         """\
@@ -490,24 +388,6 @@ INFO:     Waiting for application startup.
 """,
         None,
     ),
-    "a shell": (
-        """\
-sh: 1: mcp-x: not found
-""",
-        "sh: 1: mcp-x: not found",
-    ),
-    "a module that is not there": (
-        """\
-/usr/bin/python3: No module named mcp_server_none
-""",
-        "/usr/bin/python3: No module named mcp_server_none",
-    ),
-    "a file that is not there": (
-        """\
-python3: can't open file '/srv/none.py': [Errno 2] No such file or directory
-""",
-        "python3: can't open file '/srv/none.py': [Errno 2] No such file or directory",
-    ),
     "a port in use (uvicorn)": (
         """\
 INFO:     Started server process [1]
@@ -524,15 +404,6 @@ error Command failed with exit code 1.
 info Visit https://yarnpkg.com/en/docs/cli/run for documentation about this command.
 """,
         "Error: no token",
-    ),
-    "a mistake of syntax (Python)": (
-        """\
-  File "/srv/server.py", line 3
-    def f(
-         ^
-SyntaxError: '(' was never closed
-""",
-        "SyntaxError: '(' was never closed",
     ),
     "a heap that is full (Node.js)": (
         """\
@@ -558,10 +429,10 @@ FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memor
         (NODE, "Error: Cannot find module '/srv/index.js'"),
         (NODE_THROWN, "TypeError: GITHUB_TOKEN is required"),
         (DOCKER, "docker: Error response from daemon: pull access denied for mcp/none, repository does not exist"),
-        (NPM, "npm error 404 Not Found - GET https://registry.npmjs.org/@x%2fnone - Not found"),
+        (NPM, "npm error 404  '@x/none@*' is not in this registry."),
         (
             UV,
-            "No solution found when resolving tool dependencies; Because mcp-none was not found in the package "
+            "No solution found when resolving tool dependencies: Because mcp-none was not found in the package "
             "registry, we can conclude that your requirements are unsatisfiable.",
         ),
         ("listening\nfatal: not a git repository: /srv\n", "fatal: not a git repository: /srv"),
@@ -614,4 +485,3 @@ def test_the_reason_has_only_words_of_the_lines(lines: list[str]) -> None:
 def test_no_order_of_the_lines_breaks_the_search(order: list[int], kind: str) -> None:
     lines = [line for line in CORPUS[kind][0].splitlines() if line]
     find_reason([lines[at] for at in order if at < len(lines)])
-    last_line(lines)

@@ -10,24 +10,43 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from config import Eras, HttpServer, Secret
 from host.errors import Unavailable
-from host.journal import InternalError, ServerFailed, ServerNeedsLogin, ServerReady, SessionAbsent, SessionFailed
+from host.journal import (
+    InternalError,
+    MessageDropped,
+    ServerFailed,
+    ServerNeedsLogin,
+    ServerReady,
+    SessionAbsent,
+    SessionFailed,
+)
 from host.oauth.challenge import Challenge
 from host.protocol.versions import LATEST, LATEST_LEGACY
-from host.slices import run_inline
 from host.storage.store import CredentialKey
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
 from host.upstream.credentials import Credential
-from host.upstream.state import Failed, NeedsLogin, Ready, State, Stopped, describe_session, describe_state
+from host.upstream.state import (
+    Failed,
+    NeedsLogin,
+    Ready,
+    State,
+    Stopped,
+    describe_for_people,
+    describe_session,
+    describe_state,
+)
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import Link
+from tests.kit.awaited import awaited
 from tests.kit.issuer import Issuer
 from tests.kit.logins import NOTES, VAULT, Process, login, processes, put
 from tests.kit.memory import MemoryLink
-from tests.kit.world import Refusal, ScriptedServer, World, open_world, tool
+from tests.kit.world import Refusal, ScriptedServer, World, open_client, open_world, says_revision, tool
+
+pytestmark = pytest.mark.virtual_time
 
 
 def failures(world: World) -> list[str]:
@@ -42,6 +61,7 @@ async def test_a_server_that_comes_up_is_ready_and_says_so() -> None:
         assert (ready.said, ready.counts) == ("a 1", "2 tools, 1 prompt")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -55,9 +75,7 @@ async def test_a_server_that_comes_up_is_ready_and_says_so() -> None:
         ("text", "its response to the handshake is invalid"),
     ],
 )
-async def test_a_handshake_that_is_none_is_a_failure_with_a_reason(
-    answer: object, why: str, autojump_clock: MockClock
-) -> None:
+async def test_a_handshake_that_is_none_is_a_failure_with_a_reason(answer: object, why: str) -> None:
     async def initialize(params: dict[str, Any]) -> object:
         return answer
 
@@ -68,7 +86,7 @@ async def test_a_handshake_that_is_none_is_a_failure_with_a_reason(
             world.upstreams["a"].main.ready_client()
 
 
-async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeout(autojump_clock: MockClock) -> None:
+async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeout() -> None:
     async def hang(params: dict[str, Any]) -> object:
         await trio.sleep_forever()
 
@@ -82,7 +100,61 @@ async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeou
         assert failures(world) == ["it did not finish its start within 7 s: if it needs longer, raise start_timeout"]
 
 
-async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(
+    ("text", "why", "said"),
+    [
+        (
+            '{"jsonrpc":"2.0","id":"r-1","result":{}}',
+            "an id that no request has",
+            "the last: an answer to 'r-1', which",
+        ),
+        (
+            '{"jsonrpc":"2.0","id":1.5,"result":{"a":"b\\u001b[31m\\u202e"}}',
+            "the id is neither a string nor an integer",
+            """the server says: "{'jsonrpc':'2.0','id':1.5,'result':{'a':'b""",
+        ),
+        ('{"jsonrpc":"2.0","id":null,"result":{}}', "the id is neither a string nor an integer", "the server says:"),
+        ('{"result":{}}', 'expected "jsonrpc": "2.0"', "the server says:"),
+    ],
+)
+async def test_a_start_that_hangs_because_answers_were_dropped_says_so(text: str, why: str, said: str) -> None:
+    """In words of ours for clients, and with the answer for people."""
+
+    async def hang(params: dict[str, Any]) -> object:
+        for _ in range(3):
+            assert server.link is not None
+            server.link.write_bytes(text.encode())
+        await trio.sleep_forever()
+
+    server = ScriptedServer("a", answers={"initialize": hang}, start_timeout=7.0)
+    async with open_world(server) as world:
+        main = world.upstreams.by_id["a"].main
+        await main.life.settled.wait()
+        fails = (
+            f"it did not finish its start within 7 s: it answered 3 times with what is no answer to a request: {why}"
+        )
+        assert fails in describe_state(main.state)
+        assert "says" not in describe_state(main.state)
+        assert f"; {said}" in describe_for_people(main.state)
+        assert describe_for_people(main.state).isprintable()
+        del server.answers["initialize"]
+        await trio.sleep(5)
+        assert isinstance(main.state, Ready)
+
+
+async def test_text_that_is_no_message_is_named_to_people_without_secrets() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        assert server.link is not None
+        server.link.write_bytes(b"Listening on \x1b[31mport\n 3000" + b"!" * 5000)
+        await wait_all_tasks_blocked()
+        (dropped,) = (event for event in world.events if isinstance(event, MessageDropped))
+        assert dropped.detail.startswith('not JSON: the server says: "Listening on port 3000!!!')
+        assert len(dropped.detail) < 250
+
+
+async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time() -> None:
     async def broken(params: dict[str, Any]) -> object:
         return {}
 
@@ -127,8 +199,9 @@ class Crashing(ScriptedServer):
         return max(sum(start <= other < start + 60 for other in self.starts) for start in self.starts)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("life", [0.0, 0.001, 2.0, 9.9, 10.1, 14.0], ids=lambda life: f"{life} s")
-async def test_a_crash_loop_is_tried_five_times_a_minute_at_the_most(life: float, autojump_clock: MockClock) -> None:
+async def test_a_crash_loop_is_tried_five_times_a_minute_at_the_most(life: float) -> None:
     """Whether it crashes in the handshake, after it, or after it counts as healthy."""
     server = Crashing(life)
     async with open_world(server) as world:
@@ -140,7 +213,7 @@ async def test_a_crash_loop_is_tried_five_times_a_minute_at_the_most(life: float
         assert any(isinstance(event, ServerFailed) for event in world.events)
 
 
-async def test_a_crash_loop_in_calls_is_one_too(autojump_clock: MockClock) -> None:
+async def test_a_crash_loop_in_calls_is_one_too() -> None:
     server = Crashing(1e9)
 
     async def crash(params: dict[str, Any]) -> object:
@@ -159,7 +232,7 @@ async def test_a_crash_loop_in_calls_is_one_too(autojump_clock: MockClock) -> No
         assert waits >= 540, "between two starts, which take no time here, it waits"
 
 
-async def test_a_program_that_ends_at_the_first_question_is_not_started_more_often(autojump_clock: MockClock) -> None:
+async def test_a_program_that_ends_at_the_first_question_is_not_started_more_often() -> None:
     """Each way of speaking to it is a start."""
     server = Crashing(1e9)
 
@@ -217,7 +290,7 @@ class Fickle(Crashing):
     ids=["healthy", "announcing", "crashing", "ending while it is read"],
 )
 async def test_a_server_that_lists_something_else_after_each_start_costs_no_more_than_one_that_flaps(
-    server: Callable[[], Fickle], autojump_clock: MockClock
+    server: Callable[[], Fickle],
 ) -> None:
     made = server()
     async with open_world(made) as world:
@@ -227,11 +300,11 @@ async def test_a_server_that_lists_something_else_after_each_start_costs_no_more
         assert made.readings() >= 10
 
 
-async def test_a_server_that_was_restarted_now_and_then_is_listed_at_once(autojump_clock: MockClock) -> None:
+@pytest.mark.slow
+async def test_a_server_that_was_restarted_now_and_then_is_listed_at_once() -> None:
     """Also where its list differs each time, and however often it was restarted with the same one."""
     server = Fickle()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         for turn in range(60):
             server.now = f"p{turn // 20}"
             await server.starts_again(world)
@@ -251,11 +324,10 @@ async def _costly(server: Fickle, world: World) -> None:
     await server.starts_again(world)
 
 
-async def test_while_a_list_waits_for_its_turn_the_former_one_stays(autojump_clock: MockClock) -> None:
+async def test_while_a_list_waits_for_its_turn_the_former_one_stays() -> None:
     """What the server offers no more is taken away when it comes."""
     server = Fickle()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         await _costly(server, world)
         server.now, readings = "other", server.readings()
         await server.starts_again(world)
@@ -268,11 +340,10 @@ async def test_while_a_list_waits_for_its_turn_the_former_one_stays(autojump_clo
         assert await client.names() == ["a__x"]
 
 
-async def test_a_call_is_not_evaluated_by_the_list_of_a_former_connection(autojump_clock: MockClock) -> None:
+async def test_a_call_is_not_evaluated_by_the_list_of_a_former_connection() -> None:
     """The list waits for its turn, and is read sooner for whoever calls."""
     server = Fickle()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         await _costly(server, world)
         server.lists["tools"], readings = [tool("x", description="another")], server.readings()
         await server.starts_again(world)
@@ -284,7 +355,7 @@ async def test_a_call_is_not_evaluated_by_the_list_of_a_former_connection(autoju
         assert "tools/call" not in server.asked
 
 
-async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) -> None:
+async def test_one_servers_trouble_is_not_the_others() -> None:
     """Not even a mistake of our own about one server (rules 57, 101)."""
     bad, good = ScriptedServer("bad", tools=["x"]), ScriptedServer("good", tools=["x"])
     bad.open_link = lambda: 1 / 0  # type: ignore[assignment, method-assign, return-value]
@@ -296,7 +367,7 @@ async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) 
         assert failures(world)[0] == "of an internal error"
 
 
-async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_one(autojump_clock: MockClock) -> None:
+async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_one() -> None:
     """(rule 16)"""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
@@ -313,10 +384,9 @@ async def test_a_silent_server_is_asked_for_a_sign_of_life_and_let_go_without_on
         assert failures(world)[0] == "it did not respond to a ping within 10 s"
 
 
-async def test_a_server_that_works_is_not_asked_for_a_sign_of_life(autojump_clock: MockClock) -> None:
+async def test_a_server_that_works_is_not_asked_for_a_sign_of_life() -> None:
     server = ScriptedServer("a", tools=["x"], timeout=500.0)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.call, "a__x")
         asked = await server.hears("tools/call")
         await trio.sleep(400)
@@ -337,10 +407,9 @@ async def test_the_revision_is_named_over_http_only_where_it_has_a_header(revisi
         assert link.protocol_header == header
 
 
-async def test_dropped_messages_are_counted_and_fatal_to_nobody(autojump_clock: MockClock) -> None:
+async def test_dropped_messages_are_counted_and_fatal_to_nobody() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert server.link is not None
         for junk in (
             b"banner",
@@ -373,7 +442,7 @@ BEARER = Challenge()
 
 
 async def done(params: dict[str, Any]) -> object:
-    return {"resultType": "complete", "content": []} if "_meta" in params else {"content": []}
+    return {"resultType": "complete", "content": []} if says_revision(params) else {"content": []}
 
 
 class Protected(ScriptedServer):
@@ -426,7 +495,7 @@ def state(world: World) -> State:
     return world.upstreams.by_id["notes"].main.state
 
 
-async def test_a_server_that_wants_a_login_waits_for_a_person(autojump_clock: MockClock) -> None:
+async def test_a_server_that_wants_a_login_waits_for_a_person() -> None:
     """Another attempt would be refused as well: there is none, however long it takes."""
     async with processes() as (process,):
         server = Protected(process.of(AT))
@@ -446,7 +515,7 @@ async def test_a_server_that_wants_a_login_waits_for_a_person(autojump_clock: Mo
             assert server.connections == 2
 
 
-async def test_a_connection_ends_with_its_login(autojump_clock: MockClock) -> None:
+async def test_a_connection_ends_with_its_login() -> None:
     """Its lists and sessions may be those of another account."""
     async with processes(stored=login(AT)) as (process,):
         server = Protected(process.of(AT))
@@ -480,7 +549,7 @@ async def is_stored(process: Process, name: str, **changes: Any) -> None:
 OVER = {"access_token": None, "refresh_token": None}
 
 
-async def test_logins_and_logouts_are_no_restarts(autojump_clock: MockClock) -> None:
+async def test_logins_and_logouts_are_no_restarts() -> None:
     async with processes(stored=login(AT)) as (process,):
         server = Protected(process.of(AT))
         async with open_world(server, credentials=process.credentials) as world:
@@ -496,7 +565,7 @@ async def test_logins_and_logouts_are_no_restarts(autojump_clock: MockClock) -> 
             assert isinstance(state(world), Ready), "its restarts are still there"
 
 
-async def test_a_server_with_a_login_that_flaps_is_limited_all_the_same(autojump_clock: MockClock) -> None:
+async def test_a_server_with_a_login_that_flaps_is_limited_all_the_same() -> None:
     async with processes(stored=login(AT)) as (process,):
         server = Protected(process.of(AT))
         async with open_world(server, credentials=process.credentials) as world:
@@ -514,15 +583,14 @@ async def test_a_server_with_a_login_that_flaps_is_limited_all_the_same(autojump
             assert server.connections <= before + 1
 
 
-async def test_a_session_without_a_login_is_stopped_until_it_is_needed_after_one(autojump_clock: MockClock) -> None:
+async def test_a_session_without_a_login_is_stopped_until_it_is_needed_after_one() -> None:
     """It is not told of a server that is ready again that its session failed."""
     async with processes(stored=login(AT)) as (process,):
         server = Protected(process.of(AT))
         server.spec = replace(server.spec, eras=Eras.BOTH)
         server.revision, server.stateless, server.session_revision = LATEST.name, True, LATEST_LEGACY.name
         server.answers["tools/call"] = done
-        async with open_world(server, credentials=process.credentials) as world:
-            client = await world.client()
+        async with open_client(server, credentials=process.credentials) as (world, client, _):
             assert await client.call("notes__x") == {"content": []}
             main = world.upstreams.by_id["notes"]
             assert main.session is not None
@@ -541,11 +609,10 @@ async def test_a_session_without_a_login_is_stopped_until_it_is_needed_after_one
             assert not [event for event in world.events if isinstance(event, SessionFailed | SessionAbsent)]
 
 
-async def test_a_session_that_alone_wants_a_login_is_absent(autojump_clock: MockClock) -> None:
+async def test_a_session_that_alone_wants_a_login_is_absent() -> None:
     async with processes() as (process,):
         server = OneSided(process.of(AT))
-        async with open_world(server, credentials=process.credentials) as world:
-            client = await world.client()
+        async with open_client(server, credentials=process.credentials) as (world, client, _):
             assert await client.call("notes__x") == {"content": []}
             session = world.upstreams.by_id["notes"].session
             assert session is not None
@@ -561,12 +628,13 @@ class Scanty(Protected):
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         if self._credential.login_id == "login-1":
-            raise AuthNeeded(403, "the login lacks a scope", self._credential.remedy, BEARER, needs_login=True)
+            lacks = Challenge(error="insufficient_scope")
+            raise AuthNeeded(403, "the login lacks a scope", self._credential.remedy, lacks, needs_login=True)
         async with super().open_link() as link:
             yield link
 
 
-async def test_a_failed_server_is_tried_again_when_a_person_has_logged_in(autojump_clock: MockClock) -> None:
+async def test_a_failed_server_is_tried_again_when_a_person_has_logged_in() -> None:
     async with processes(stored=login(AT)) as (process,):
         async with open_world(Scanty(process.of(AT)), credentials=process.credentials) as world:
             await trio.sleep(100)
@@ -577,17 +645,17 @@ async def test_a_failed_server_is_tried_again_when_a_person_has_logged_in(autoju
             assert isinstance(state(world), Ready)
 
 
-async def test_a_stored_login_that_cannot_be_read_is_told(autojump_clock: MockClock) -> None:
+async def test_a_stored_login_that_cannot_be_read_is_told() -> None:
     async with processes() as (process,):
         sealed = VAULT.close(CredentialKey("other"), login(AT))
-        run_inline(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+        awaited(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
         await process.credentials.reload()
         async with open_world(Protected(process.of(AT)), credentials=process.credentials) as world:
             await world.settled()
             assert "cannot be read with the present key" in needs(world)[0]
 
 
-async def test_a_login_while_a_connection_is_refused_is_not_missed(autojump_clock: MockClock) -> None:
+async def test_a_login_while_a_connection_is_refused_is_not_missed() -> None:
     """The person logs in between the refusal and its end, which may take seconds."""
     async with processes() as (process,):
         server = Protected(process.of(AT))
@@ -601,7 +669,7 @@ async def test_a_login_while_a_connection_is_refused_is_not_missed(autojump_cloc
             assert (server.connections, needs(world)) == (2, [])
 
 
-async def test_a_login_while_a_connection_begins_is_that_of_the_next_one(autojump_clock: MockClock) -> None:
+async def test_a_login_while_a_connection_begins_is_that_of_the_next_one() -> None:
     async with processes(stored=login(AT)) as (process,):
         server = Protected(process.of(AT))
         server.opens = trio.Event()
@@ -615,7 +683,7 @@ async def test_a_login_while_a_connection_begins_is_that_of_the_next_one(autojum
             assert server.connections == 2
 
 
-async def test_lists_are_remembered_for_one_login(autojump_clock: MockClock, tmp_path: Path) -> None:
+async def test_lists_are_remembered_for_one_login(tmp_path: Path) -> None:
     """Another account may be shown other tools; a refreshed token changes nothing."""
 
     async def listed(name: str, token: str = "t") -> bool:

@@ -11,21 +11,23 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from config import Consent, Eras, HttpServer, Isolation, StdioServer, Trust
 from config.references import Secret
+from config.sandbox import Sandbox
 from host.admin.status import server_status
+from host.downstream.list_changes import SPACING
 from host.errors import Unavailable, UnknownEntry
 from host.exchange import Answered, Caller
-from host.journal import ServerFailed, SessionClosed, SessionFailed, SessionOpened
+from host.journal import Event, ServerFailed, ServerHeld, SessionClosed, SessionFailed, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
+from host.policy.explain import explain
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION, STATELESS
-from host.slices import run_inline
-from host.source import Source
+from host.source import SHARED, EntryRef, Source
 from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.state import Disabled, Held, Ready, Stopped, describe_session, describe_state
 from host.upstream.supervisor import SESSION_IDLE, SESSION_START_TIMEOUT, describe_counts
@@ -33,17 +35,20 @@ from host.upstream.upstreams import DRAIN_TIMEOUT, REREAD_WAIT
 from host.wire.http_errors import Unreachable
 from host.wire.link import Link, LinkLost
 from tests.host.upstream.test_upstreams import text
+from tests.kit.awaited import awaited
 from tests.kit.gates import kind
 from tests.kit.memory import MemoryLink
-from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_client, open_world, says_revision, tool
+
+pytestmark = pytest.mark.virtual_time
 
 OK: dict[str, Any] = {"content": []}
-IN_SESSION, WITHOUT = Caller("a", None, era=SESSION), Caller("b", None, era=STATELESS)
+IN_SESSION, WITHOUT = Caller("a", SHARED, era=SESSION), Caller("b", SHARED, era=STATELESS)
 ALLOWED = Consent(tools=kind(allow=["*"]))
 
 
 async def result_in_an_era(params: dict[str, Any]) -> object:
-    return {"resultType": "complete", **OK} if "_meta" in params else OK
+    return {"resultType": "complete", **OK} if says_revision(params) else OK
 
 
 def both(id: str = "a", **more: Any) -> ScriptedServer:
@@ -69,7 +74,7 @@ def calls(server: ScriptedServer) -> list[str]:
     return [era for era, method in server.asked_in if method == "tools/call"]
 
 
-async def test_each_client_is_served_in_its_own_era(autojump_clock: MockClock) -> None:
+async def test_each_client_is_served_in_its_own_era() -> None:
     """The session is opened when the first client needs it, and both connections stay."""
     server = both()
     async with open_world(server) as world:
@@ -88,7 +93,7 @@ async def test_each_client_is_served_in_its_own_era(autojump_clock: MockClock) -
 
 
 @pytest.mark.parametrize("eras", [None, Eras.ONE])
-async def test_a_program_that_speaks_both_is_spoken_to_in_one_era(eras: Eras | None, autojump_clock: MockClock) -> None:
+async def test_a_program_that_speaks_both_is_spoken_to_in_one_era(eras: Eras | None) -> None:
     """Unless the file says otherwise: `initialize` would end what its process does for others."""
     server = both(eras=eras)
     async with open_world(server) as world:
@@ -97,10 +102,9 @@ async def test_a_program_that_speaks_both_is_spoken_to_in_one_era(eras: Eras | N
         assert (server.connections, calls(server)) == (1, ["stateless", "stateless"])
 
 
-async def test_a_session_that_is_not_used_is_closed_and_opened_again(autojump_clock: MockClock) -> None:
+async def test_a_session_that_is_not_used_is_closed_and_opened_again() -> None:
     server = both()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.call("a__x") == OK
         await trio.sleep(SESSION_IDLE + 2)
         assert (server.connections, server.live) == (2, 1)
@@ -110,7 +114,7 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(autojump_cl
         assert calls(server) == ["handshake", "handshake"]
 
 
-async def test_a_session_that_does_not_open_in_time_names_a_remedy_that_helps(autojump_clock: MockClock) -> None:
+async def test_a_session_that_does_not_open_in_time_names_a_remedy_that_helps() -> None:
     """Not `start_timeout`, which cannot give it more time."""
     server = at_url(both())
     server.answers["initialize"] = hang
@@ -123,14 +127,11 @@ async def test_a_session_that_does_not_open_in_time_names_a_remedy_that_helps(au
         )
 
 
-async def test_no_client_lists_what_a_session_listed_before_it_was_closed(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_no_client_lists_what_a_session_listed_before_it_was_closed(tmp_path: Path) -> None:
     """A list opens it again and waits for it, for a second at most."""
     server = at_url(both())
     with_lists(server, stateless=[tool("late")], session=[tool("early")])
-    async with open_world(server, state=tmp_path) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server, state=tmp_path) as (world, client, nursery):
         assert await client.names() == ["a__early"]
         await trio.sleep(SESSION_IDLE + 2)
         assert server.live == 1
@@ -153,10 +154,9 @@ async def test_no_client_lists_what_a_session_listed_before_it_was_closed(
         assert await (await world.client()).names() == ["a__newest"]
 
 
-async def test_changes_announced_while_a_session_is_closed_reach_its_clients(autojump_clock: MockClock) -> None:
+async def test_changes_announced_while_a_session_is_closed_reach_its_clients() -> None:
     server = at_url(both())
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         nursery.start_soon(client.listen_changes)
         assert await client.names() == ["a__x"]
         await trio.sleep(SESSION_IDLE + 2)
@@ -168,11 +168,10 @@ async def test_changes_announced_while_a_session_is_closed_reach_its_clients(aut
         nursery.cancel_scope.cancel()
 
 
-async def test_a_server_without_sessions_serves_all_clients_over_one_connection(autojump_clock: MockClock) -> None:
+async def test_a_server_without_sessions_serves_all_clients_over_one_connection() -> None:
     """It is asked once, and the next client after a while makes it be asked again, without waiting."""
     server = both(session_revision=None)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         for _ in range(3):
             assert await client.call("a__x") == OK
         assert server.asked.count("initialize") == 1
@@ -192,11 +191,10 @@ async def test_a_server_without_sessions_serves_all_clients_over_one_connection(
         assert calls(server) == ["stateless"] * 4 + ["handshake"]
 
 
-async def test_a_session_that_ends_is_opened_again(autojump_clock: MockClock) -> None:
+async def test_a_session_that_ends_is_opened_again() -> None:
     """At once, and calls wait for it."""
     server = both()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.call("a__x") == OK
         assert server.session is not None
         server.session.close()
@@ -243,12 +241,11 @@ def flapping(lasts: float = 0.0, **more: Any) -> Flapping:
     return server
 
 
-async def test_a_session_that_cannot_be_kept_costs_no_client_its_server(autojump_clock: MockClock) -> None:
+async def test_a_session_that_cannot_be_kept_costs_no_client_its_server() -> None:
     """Calls and lists are those of the stateless connection, and it is tried again once in a minute, while a client
     uses it."""
     server = at_url(flapping())
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         began = trio.current_time()
         for _ in range(60):
             assert await client.names() == ["a__x", "a__late"]
@@ -284,10 +281,11 @@ async def hang(params: dict[str, Any]) -> object:
     await trio.sleep_forever()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("initialize", [refuse, lose, answer_nonsense, select_unknown, hang])
 @pytest.mark.parametrize("was_open", [False, True])
 async def test_however_a_session_fails_its_clients_get_the_stateless_connection(
-    initialize: Any, was_open: bool, autojump_clock: MockClock
+    initialize: Any, was_open: bool
 ) -> None:
     """And are told where the lists differ; when it can be had again, they are told and get it back."""
     server = at_url(both())
@@ -301,11 +299,11 @@ async def test_however_a_session_fails_its_clients_get_the_stateless_connection(
     failing = lose_session if initialize is lose else initialize
     if not was_open:
         server.answers["initialize"] = failing
-    async with open_world(server, start_grace=20.0) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server, start_grace=20.0) as (world, client, nursery):
         nursery.start_soon(client.listen_changes)
         if was_open:
             assert await client.names() == ["a__x", "a__early"]
+            await trio.sleep(2 * SPACING)  # then it has the first lists, and is notified at once
             server.answers["initialize"] = failing
             assert server.session is not None
             server.session.close()
@@ -336,11 +334,10 @@ async def test_however_a_session_fails_its_clients_get_the_stateless_connection(
         nursery.cancel_scope.cancel()
 
 
-async def test_lists_of_a_session_are_shown_when_it_serves(autojump_clock: MockClock) -> None:
+async def test_lists_of_a_session_are_shown_when_it_serves() -> None:
     """Not before, while it is tried again: lists and calls are of one side."""
     server = at_url(both(session_revision=None))
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert await client.names() == ["a__x"]
         await trio.sleep(ABSENT_FOR)
         with_lists(server, stateless=[tool("x")], session=[tool("early")])
@@ -365,12 +362,9 @@ async def test_lists_of_a_session_are_shown_when_it_serves(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("lasts", [1.5, 11.5])
-async def test_a_session_that_ends_again_and_again_does_not_delay_the_stateless_connection(
-    lasts: float, autojump_clock: MockClock
-) -> None:
+async def test_a_session_that_ends_again_and_again_does_not_delay_the_stateless_connection(lasts: float) -> None:
     server = at_url(flapping(lasts))
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         for _ in range(120):
             await wait_all_tasks_blocked()
             assert await client.call("a__x") == OK
@@ -385,7 +379,7 @@ async def test_a_session_that_ends_again_and_again_does_not_delay_the_stateless_
         assert server.asked.count("initialize") <= tried + 1
 
 
-async def test_the_connections_of_a_program_share_its_restarts(autojump_clock: MockClock) -> None:
+async def test_the_connections_of_a_program_share_its_restarts() -> None:
     for server in (both(), at_url(both())):
         async with open_world(server) as world:
             upstream = world.upstreams.by_id["a"]
@@ -403,11 +397,10 @@ class RefusedConnection(AbstractAsyncContextManager[Link]):
         return
 
 
-async def test_a_server_that_was_away_is_served_over_a_session_again(autojump_clock: MockClock) -> None:
+async def test_a_server_that_was_away_is_served_over_a_session_again() -> None:
     """At once when the stateless connection is made anew: the session could not be had because of the server."""
     server = at_url(both())
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert await client.call("a__x") == OK
         await trio.sleep(20)
         open_link = server.open_link
@@ -422,10 +415,9 @@ async def test_a_server_that_was_away_is_served_over_a_session_again(autojump_cl
         assert calls(server) == ["handshake", "handshake"]
 
 
-async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojump_clock: MockClock) -> None:
+async def test_a_server_that_turns_to_sessions_only_serves_all_over_them() -> None:
     server = both()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.call("a__x") == OK
         server.stateless, server.revision = False, LATEST_LEGACY.name
         world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
@@ -436,9 +428,7 @@ async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojum
         assert world.upstreams["a"].serving(IN_SESSION).ready_client() is world.upstreams["a"].main.ready_client()
 
 
-async def test_a_session_that_opened_while_its_server_had_only_sessions_is_shown_when_it_serves(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_session_that_opened_while_its_server_had_only_sessions_is_shown_when_it_serves() -> None:
     server = at_url(both())
     with_lists(server, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
     delays = iter([5.0])
@@ -464,10 +454,9 @@ async def test_a_session_that_opened_while_its_server_had_only_sessions_is_shown
         assert await client.call("a__early") == OK
 
 
-async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockClock) -> None:
+async def test_both_connections_of_a_server_end_with_it() -> None:
     server = both()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.call("a__x") == OK
         world.upstreams.apply({"a": server.spec}, {"a"})
         assert await client.call("a__x") == OK
@@ -477,11 +466,10 @@ async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockCloc
         assert server.live == 0
 
 
-async def test_a_subscription_is_made_in_the_era_of_its_client(autojump_clock: MockClock) -> None:
+async def test_a_subscription_is_made_in_the_era_of_its_client() -> None:
     capabilities = {"tools": {}, "resources": {"subscribe": True}}
     server = both(resources=["memo:1"], capabilities=capabilities)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
         assert ("handshake", "resources/subscribe") in server.asked_in
         await trio.sleep(2 * SESSION_IDLE)
@@ -508,13 +496,12 @@ def with_lists(server: ScriptedServer, *, stateless: list[dict[str, Any]], sessi
     server.session_lists = {**server.lists, "tools": session}
 
 
-async def test_each_client_sees_the_lists_of_its_own_era(autojump_clock: MockClock) -> None:
+async def test_each_client_sees_the_lists_of_its_own_era() -> None:
     """An entry of one side only is shown to clients of that side, and the other side's is no change of it."""
     server = both()
     ours, theirs = tool("x", description="Over a session."), tool("x", description="Without one.")
     with_lists(server, stateless=[theirs, tool("late")], session=[ours, tool("early")])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.names() == ["a__x", "a__early"]
         assert await listed_statelessly(world) == ["a__x", "a__late"]
         assert (await client.request("tools/list"))["tools"][0]["description"] == "Over a session."
@@ -527,14 +514,13 @@ async def test_each_client_sees_the_lists_of_its_own_era(autojump_clock: MockClo
         with pytest.raises(UnknownEntry):
             await call_statelessly(world, "a__early")
         assert calls(server) == ["handshake", "handshake", "stateless", "stateless"]
-        assert not world.gate.definitions.held()
+        assert not awaited(world.gate.definitions.held())
 
 
-async def test_a_change_on_one_side_holds_only_that_side(autojump_clock: MockClock) -> None:
+async def test_a_change_on_one_side_holds_only_that_side() -> None:
     """And the person who approves of it sees that side."""
     server = both()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.names() == ["a__x"]
         changed = tool("x", description="Something else.")
         with_lists(server, stateless=[tool("x")], session=[changed])
@@ -544,20 +530,19 @@ async def test_a_change_on_one_side_holds_only_that_side(autojump_clock: MockClo
         assert "is not the one that was approved" in await text(client, "a__x")
         assert await listed_statelessly(world) == ["a__x"]
         assert await call_statelessly(world, "a__x") == OK
-        (held,) = world.gate.definitions.held()
+        (held,) = awaited(world.gate.definitions.held())
         assert (held.item.kind, held.item.name, value(held.offered)) == ("tool", "x", changed)
         world.approves()
         assert await client.call("a__x") == OK
 
 
-async def test_one_answer_of_a_person_is_for_both_sides(autojump_clock: MockClock) -> None:
+async def test_one_answer_of_a_person_is_for_both_sides() -> None:
     server = both(trust=Trust.UNTRUSTED, consent=ALLOWED)
     ours, theirs = tool("x", description="Over a session."), tool("x")
     with_lists(server, stateless=[theirs, tool("same")], session=[ours, tool("same")])
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.names() == await listed_statelessly(world) == []
-        by_name = {held.item.name: held for held in world.gate.definitions.held()}
+        by_name = {held.item.name: held for held in awaited(world.gate.definitions.held())}
         assert value(by_name["same"].offered) == tool("same")
         assert value(by_name["x"].offered) == {"with a session": ours, "without a session": theirs}
         world.approves()
@@ -567,9 +552,7 @@ async def test_one_answer_of_a_person_is_for_both_sides(autojump_clock: MockCloc
             assert await call_statelessly(world, name) == OK
 
 
-async def test_what_a_person_approved_needs_no_second_answer_when_the_other_side_comes(
-    autojump_clock: MockClock,
-) -> None:
+async def test_what_a_person_approved_needs_no_second_answer_when_the_other_side_comes() -> None:
     server = both(trust=Trust.UNTRUSTED, consent=ALLOWED)
     async with open_world(server) as world:
         await world.settled()
@@ -580,9 +563,7 @@ async def test_what_a_person_approved_needs_no_second_answer_when_the_other_side
         assert calls(server) == ["handshake"]
 
 
-async def test_what_a_server_lists_over_a_session_is_remembered_apart(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_what_a_server_lists_over_a_session_is_remembered_apart(tmp_path: Path) -> None:
     def server(**more: Any) -> ScriptedServer:
         made = both(**more)
         with_lists(made, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
@@ -600,9 +581,7 @@ async def test_what_a_server_lists_over_a_session_is_remembered_apart(
         assert trio.current_time() == began
 
 
-async def test_what_is_remembered_of_the_stateless_connection_is_shown_until_a_session_is_open(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_what_is_remembered_of_the_stateless_connection_is_shown_until_a_session_is_open(tmp_path: Path) -> None:
     """A server that is slow to come up delays nothing but calls."""
 
     def server() -> ScriptedServer:
@@ -635,14 +614,14 @@ async def test_what_is_remembered_of_the_stateless_connection_is_shown_until_a_s
         nursery.cancel_scope.cancel()
 
 
-async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: MockClock) -> None:
+async def test_lists_wait_for_a_session_that_was_never_open() -> None:
     """Within the grace, which begins when the first client comes; then its clients see the other side's."""
     server = both()
     with_lists(server, stateless=[tool("late")], session=[tool("early")])
     server.answers |= accepting_after(5)
     async with open_world(server, start_grace=3.0) as world:
         await trio.sleep(100)
-        await world.upstreams.wait_listed("a", WITHOUT)
+        await world.upstreams.wait_listed(WITHOUT, "a")
         assert server.connections == 1
         client = await world.client()
         assert await client.names() == ["a__late"]
@@ -651,13 +630,10 @@ async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: Mock
         assert await client.names() == ["a__early"]
 
 
-async def test_what_is_watched_over_a_session_is_watched_on_when_the_server_has_none_any_more(
-    autojump_clock: MockClock,
-) -> None:
+async def test_what_is_watched_over_a_session_is_watched_on_when_the_server_has_none_any_more() -> None:
     capabilities = {"tools": {}, "resources": {"subscribe": True}}
     server = both(resources=["memo:1"], capabilities=capabilities)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
         nursery.start_soon(client.listen_changes)
         assert server.session is not None
@@ -676,9 +652,7 @@ async def test_what_is_watched_over_a_session_is_watched_on_when_the_server_has_
 
 
 @pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, Isolation.PER_CALL])
-async def test_dedicated_instances_are_of_the_era_of_their_client(
-    isolation: Isolation, autojump_clock: MockClock
-) -> None:
+async def test_dedicated_instances_are_of_the_era_of_their_client(isolation: Isolation) -> None:
     server = both(isolation=isolation)
     async with open_world(server) as world:
         client, other = await world.client(), await world.client()
@@ -706,7 +680,7 @@ async def test_a_server_of_one_era_serves_all_callers_over_its_connection() -> N
         assert server.instances is None
 
 
-async def test_a_stateless_server_of_both_eras_has_a_session_for_those_who_have_one(autojump_clock: MockClock) -> None:
+async def test_a_stateless_server_of_both_eras_has_a_session_for_those_who_have_one() -> None:
     async with open_world(both()) as world:
         await world.settled()
         server = world.upstreams.by_id["a"]
@@ -722,7 +696,7 @@ async def test_a_stateless_server_of_both_eras_has_a_session_for_those_who_have_
         assert server.session.source == Source("a", SESSION)
 
 
-async def test_a_server_that_has_to_go_has_nobody_wait_for_it(autojump_clock: MockClock) -> None:
+async def test_a_server_that_has_to_go_has_nobody_wait_for_it() -> None:
     async with open_world(both()) as world:
         await world.settled()
         server = world.upstreams.by_id["a"]
@@ -771,13 +745,12 @@ def present(world: World) -> type:
 
 
 async def test_a_server_whose_command_is_another_program_now_is_not_started_before_a_person_approves(
-    tmp_path: Path, autojump_clock: MockClock
+    tmp_path: Path,
 ) -> None:
     """It is not listed meanwhile, and a caller is told why (rule 102)."""
     programs = Programs(tmp_path)
     server = programs.server()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         assert await client.names() == ["a__x"]
         programs.is_now("two")
         await trio.sleep(60)
@@ -794,7 +767,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         with pytest.raises(Unavailable, match="colonnade definitions"):
             world.upstreams["a"].main.ready_client()
         (held,) = world.gate.definitions.pins.held()
-        run_inline(world.gate.definitions.reject(held.item, held.fingerprint, "console"))
+        awaited(world.gate.definitions.reject(held.item, held.fingerprint, "console"))
         await trio.sleep(60)
         assert server.connections == 1
         world.approves()
@@ -805,7 +778,29 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         assert await client.call("a__x") == {"content": []}
 
 
-async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_of_a_confined_server_it_is_said_that_its_files_are_others(tmp_path: Path) -> None:
+    """Its program may be the approved one: then it would be untrue that it is another one."""
+    programs = Programs(tmp_path)
+    (data := tmp_path / "data").touch()
+    server = programs.server()
+    server.spec = replace(server.spec, command=(*server.spec.command, Secret(str(data))), sandbox=Sandbox())
+    said: list[Event] = []
+    async with open_client(server) as (world, client, _):
+        world.journal.subscribe(said.append)
+        data.unlink()
+        server.dies()
+        await trio.sleep(60)
+        others = "starts with other files than the approved ones"
+        state = world.upstreams.by_id["a"].main.state
+        assert describe_state(state) == f"its command {others}; see colonnade definitions"
+        assert f"the command of a {others}, so it is not started" in str(await client.call("a__x"))
+        explained = explain(world.gate, EntryRef(Source("a", SESSION), Kind.TOOL, "x"), None)
+        assert explained["sentence"].endswith(f"cannot be reached: the command of the server {others}.")
+        (held,) = (each for each in said if isinstance(each, ServerHeld))
+        assert f"its command starts {tmp_path}/one with other files than the approved ones: " in held.why
+
+
+async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path) -> None:
     """Nobody waits for it, either; with the program of before it is started."""
     programs = Programs(tmp_path)
     state = tmp_path / "state"
@@ -820,7 +815,7 @@ async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path,
             assert server.connections == connections
 
 
-async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path) -> None:
     programs = Programs(tmp_path)
     server = programs.server(Trust.TRUSTED)
     async with open_world(server) as world:

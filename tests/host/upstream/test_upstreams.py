@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from config import Channel, Consent, Isolation, Trust
 from host.errors import TooManyRequests, Unavailable
@@ -21,15 +21,18 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
-from host.slices import Steps, run_inline
-from host.source import VIEWERS
+from host.source import SHARED, viewer_of
 from host.upstream.catalog_sync import MAX_AGE
 from host.upstream.state import Disabled, Ready, Stopped
-from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
+from host.upstream.supervisor import UpstreamServer
+from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, RECALL_WAIT, REREAD_WAIT
+from tests.kit.awaited import awaited
 from tests.kit.gates import kind
 from tests.kit.memory import MemoryLink
 from tests.kit.passes import measure_passes
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_client, open_world, tool
+
+pytestmark = pytest.mark.virtual_time
 
 
 def starting_after(seconds: float) -> Any:
@@ -44,9 +47,7 @@ def starting_after(seconds: float) -> Any:
     ("asked", "waited"),
     [("quick", 0.0), ("slow", 2.0), ("slower", 3.0), ("off", 0.0), (None, 3.0)],
 )
-async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(
-    asked: str | None, waited: float, autojump_clock: MockClock
-) -> None:
+async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(asked: str | None, waited: float) -> None:
     servers = (
         ScriptedServer("quick", tools=["x"]),
         ScriptedServer("slow", answers=starting_after(2)),
@@ -55,13 +56,36 @@ async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(
     )
     async with open_world(*servers, start_grace=3.0) as world:
         began = trio.current_time()
-        await world.upstreams.wait_listed(asked, Caller("b", None, era=Era.STATELESS))
+        await world.upstreams.wait_listed(Caller("b", SHARED, era=Era.STATELESS), asked)
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
 
 
-async def test_few_requests_of_one_owner_wait_for_a_starting_server(autojump_clock: MockClock) -> None:
+async def test_the_first_lists_are_waited_for_until_they_are_read_or_the_server_fails() -> None:
+    crashing = ScriptedServer("crashing")
+    crashing.connections = -1
+    servers = (ScriptedServer("slow", answers=starting_after(10)), ScriptedServer("off", disabled=True), crashing)
+    async with open_world(*servers, start_grace=3.0) as world:
+        began = trio.current_time()
+        await world.upstreams.wait_recalled(Caller("b", SHARED, era=Era.STATELESS))
+        assert trio.current_time() == began
+        await world.upstreams.wait_first_lists()
+        assert trio.current_time() - began == pytest.approx(10, abs=0.01)
+
+
+async def test_a_store_that_is_locked_is_waited_for_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sleeps(self: UpstreamServer, connection: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(UpstreamServer, "recall", sleeps)
+    async with open_world(ScriptedServer("a"), ScriptedServer("b")) as world:
+        began = trio.current_time()
+        await world.upstreams.wait_recalled(Caller("b", SHARED, era=Era.STATELESS))
+        assert trio.current_time() - began == pytest.approx(RECALL_WAIT)
+
+
+async def test_few_requests_of_one_owner_wait_for_a_starting_server() -> None:
     """Others wait beside them, and whoever gives up makes room."""
-    greedy, other = Caller("greedy", None, "greedy"), Caller("other", None, "other")
+    greedy, other = Caller("greedy", SHARED, "greedy"), Caller("other", SHARED, "other")
     async with open_world(ScriptedServer("slow", answers=starting_after(30))) as world, trio.open_nursery() as nursery:
         waits = world.upstreams.wait_started
         waiting = trio.CancelScope()
@@ -84,10 +108,10 @@ async def test_few_requests_of_one_owner_wait_for_a_starting_server(autojump_clo
         assert not await waits("slow", greedy)
 
 
-async def test_requests_that_wait_follow_a_server_to_its_new_configuration(autojump_clock: MockClock) -> None:
+async def test_requests_that_wait_follow_a_server_to_its_new_configuration() -> None:
     slow = ScriptedServer("slow", answers=starting_after(30))
     async with open_world(slow) as world, trio.open_nursery() as nursery:
-        nursery.start_soon(world.upstreams.wait_started, "slow", Caller("x", None))
+        nursery.start_soon(world.upstreams.wait_started, "slow", Caller("x", SHARED))
         await trio.sleep(5)
         slow.answers.clear()
         world.upstreams.apply({"slow": slow.spec}, {"slow"})
@@ -96,16 +120,16 @@ async def test_requests_that_wait_follow_a_server_to_its_new_configuration(autoj
     assert trio.current_time() < 30
 
 
-async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
+async def test_after_the_grace_nobody_waits() -> None:
     async with open_world(ScriptedServer("slow", answers=starting_after(30)), start_grace=3.0) as world:
         await trio.sleep(4)
         began = trio.current_time()
-        await world.upstreams.wait_listed(None, Caller("b", None, era=Era.STATELESS))
+        await world.upstreams.wait_listed(Caller("b", SHARED, era=Era.STATELESS))
         assert trio.current_time() == began
 
 
 @pytest.mark.slow
-async def test_all_are_connected_at_once_and_keep_their_order(autojump_clock: MockClock) -> None:
+async def test_all_are_connected_at_once_and_keep_their_order() -> None:
     servers = [ScriptedServer(f"s{n}", answers=starting_after(1)) for n in range(50)]
     async with open_world(*servers) as world:
         began = trio.current_time()
@@ -116,7 +140,7 @@ async def test_all_are_connected_at_once_and_keep_their_order(autojump_clock: Mo
         assert "s50" not in world.upstreams
 
 
-async def test_a_server_that_is_off_is_never_connected(autojump_clock: MockClock) -> None:
+async def test_a_server_that_is_off_is_never_connected() -> None:
     server = ScriptedServer("off", tools=["x"], disabled=True)
     async with open_world(server) as world:
         await trio.sleep(1000)
@@ -152,11 +176,10 @@ async def text(client: ScriptedClient, name: str) -> str:
     return "ok" if result == OK else str(result["content"][0]["text"])
 
 
-async def test_servers_come_and_go_and_those_that_stay_are_not_disturbed(autojump_clock: MockClock) -> None:
+async def test_servers_come_and_go_and_those_that_stay_are_not_disturbed() -> None:
     """In the order of the new configuration."""
     stays, goes, comes = server("stays"), server("goes"), server("comes")
-    async with open_world(stays, goes) as world:
-        client = await world.client()
+    async with open_client(stays, goes) as (world, client, _):
         await world.settled()
         kept = world.upstreams["stays"].main.ready_client()
         world.configures(comes, stays)
@@ -178,11 +201,10 @@ def ended(server: ScriptedServer) -> bool:
     return server.live == 0
 
 
-async def test_what_is_in_flight_at_a_server_that_goes_has_its_time_to_end(autojump_clock: MockClock) -> None:
+async def test_what_is_in_flight_at_a_server_that_goes_has_its_time_to_end() -> None:
     """Under the verdict that it has; nothing new comes there."""
     goes = holding("goes")
-    async with open_world(goes) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(goes) as (world, client, nursery):
         call = later(nursery, client.call, "goes__x")
         request = await goes.hears("tools/call")
         world.configures()
@@ -197,11 +219,10 @@ async def test_what_is_in_flight_at_a_server_that_goes_has_its_time_to_end(autoj
 
 @pytest.mark.parametrize("answers_after", [0.0, 3.0, None])
 async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_its_time_are_over(
-    answers_after: float | None, autojump_clock: MockClock
+    answers_after: float | None,
 ) -> None:
     old, new = holding("a"), server("a")
-    async with open_world(old) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(old) as (world, client, nursery):
         call = later(nursery, client.call, "a__x")
         request = await old.hears("tools/call")
         began = trio.current_time()
@@ -229,7 +250,7 @@ async def until_ready(world: World, *servers: str) -> None:
     assert all(isinstance(world.upstreams.by_id[server].main.state, Ready) for server in servers)
 
 
-async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClock) -> None:
+async def test_a_server_that_is_idle_begins_anew_at_once() -> None:
     old, new = server("a"), server("a")
     async with open_world(old) as world:
         await world.settled()
@@ -239,7 +260,7 @@ async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClo
         assert trio.current_time() - began < 1
 
 
-async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew(autojump_clock: MockClock) -> None:
+async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew() -> None:
     subscribed: list[str] = []
 
     def watched(name: str) -> ScriptedServer:
@@ -253,8 +274,7 @@ async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew(aut
         )
 
     old, new = watched("old"), watched("new")
-    async with open_world(old) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(old) as (world, client, nursery):
         nursery.start_soon(client.listen_changes)
         await client.request("resources/subscribe", {"uri": "a+x:1"})
         world.configures(new, restart=["a"])
@@ -269,11 +289,10 @@ async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew(aut
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_only_evaluated_otherwise_is_used_as_it_is(autojump_clock: MockClock) -> None:
+async def test_what_is_only_evaluated_otherwise_is_used_as_it_is() -> None:
     """At once, and the instances of clients as well."""
     first = server("a", isolation=Isolation.PER_CLIENT)
-    async with open_world(first) as world:
-        client = await world.client()
+    async with open_client(first) as (world, client, _):
         assert await text(client, "a__x") == "ok"
         evaluated = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
         world.configures(evaluated)
@@ -285,13 +304,10 @@ async def test_what_is_only_evaluated_otherwise_is_used_as_it_is(autojump_clock:
 
 
 @pytest.mark.parametrize("drains", [True, False])
-async def test_instances_of_clients_end_with_what_they_are_instances_of(
-    drains: bool, autojump_clock: MockClock
-) -> None:
+async def test_instances_of_clients_end_with_what_they_are_instances_of(drains: bool) -> None:
     """(rule 113)"""
     old, new = holding("a", isolation=Isolation.PER_CLIENT), server("a", isolation=Isolation.PER_CLIENT)
-    async with open_world(old) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(old) as (world, client, nursery):
         call = later(nursery, client.call, "a__x")
         request = await old.hears("tools/call")
         instances = world.instances("a")
@@ -313,10 +329,9 @@ async def test_instances_of_clients_end_with_what_they_are_instances_of(
         assert new.connections == 2
 
 
-async def test_a_server_is_switched_off_and_on(autojump_clock: MockClock) -> None:
+async def test_a_server_is_switched_off_and_on() -> None:
     on, off = server("a"), server("a", disabled=True)
-    async with open_world(on) as world:
-        client = await world.client()
+    async with open_client(on) as (world, client, _):
         await world.settled()
         world.configures(off, restart=["a"])
         await trio.sleep(1)
@@ -329,7 +344,7 @@ async def test_a_server_is_switched_off_and_on(autojump_clock: MockClock) -> Non
         assert (on.connections, off.connections) == (2, 0)
 
 
-async def test_one_configuration_after_the_other_leaves_one_server_of_each_name(autojump_clock: MockClock) -> None:
+async def test_one_configuration_after_the_other_leaves_one_server_of_each_name() -> None:
     """Also while the last one but one was not even connected."""
     versions = [server("a") for _ in range(5)]
     async with open_world(versions[0]) as world:
@@ -344,12 +359,9 @@ async def test_one_configuration_after_the_other_leaves_one_server_of_each_name(
 
 
 @pytest.mark.parametrize("trust", list(Trust))
-async def test_what_was_approved_of_a_server_is_approved_when_it_begins_anew(
-    trust: Trust, autojump_clock: MockClock
-) -> None:
+async def test_what_was_approved_of_a_server_is_approved_when_it_begins_anew(trust: Trust) -> None:
     """And what was not is not."""
-    async with open_world(server("a", trust=trust)) as world:
-        client = await world.client()
+    async with open_client(server("a", trust=trust)) as (world, client, _):
         await world.settled()
         world.approves()
         for _ in range(2):
@@ -363,15 +375,16 @@ async def test_what_was_approved_of_a_server_is_approved_when_it_begins_anew(
         assert await client.names() == (["a__x"] if trust is Trust.TRUSTED else [])
 
 
+@pytest.mark.slow
 async def test_servers_that_begin_together_begin_one_in_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look up and write down what one launches takes 2 ms: fifty held the loop for a tenth of a second."""
     async with open_world() as world:
         observe, begun = world.gate.definitions.observe_launch, list[int]()
         with measure_passes() as found:
 
-            def counted(server: str, launch: Launch) -> Steps[bool]:
+            async def counted(server: str, launch: Launch) -> bool:
                 begun.append(found.count)
-                return observe(server, launch)
+                return await observe(server, launch)
 
             monkeypatch.setattr(world.gate.definitions, "observe_launch", counted)
             world.configures(*(ScriptedServer(f"s{number}", tools=["x"]) for number in range(20)))
@@ -410,20 +423,18 @@ def delayed(server: ScriptedServer, method: str, seconds: Callable[[], float]) -
     return began
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
 @pytest.mark.parametrize("endpoint", [None, "a"])
-async def test_no_client_lists_or_calls_by_a_list_older_than_six_seconds(
-    revision: str, endpoint: str | None, autojump_clock: MockClock
-) -> None:
+async def test_no_client_lists_or_calls_by_a_list_older_than_six_seconds(revision: str, endpoint: str | None) -> None:
     """Entries come, change and go, and nobody says so."""
     server, choose = silent(revision), random.Random(17)
     changed_at, present = [trio.current_time()], [{"x"}]
     delayed(server, "tools/list", lambda: 0.3)
     prefix = "a__" if endpoint is None else ""
     outcomes: set[bool] = set()
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client(endpoint)
-        for number in range(150):
+    async with open_client(server, endpoint=endpoint) as (_, client, nursery):
+        for number in range(80):
             await trio.sleep(choose.uniform(0, 4))
             named = {each["name"] for each in server.lists["tools"]}
             if choose.random() < 0.5 or len(named) < 2:
@@ -451,10 +462,9 @@ async def test_no_client_lists_or_calls_by_a_list_older_than_six_seconds(
     assert outcomes == {True, False}
 
 
-async def test_a_definition_that_changed_in_silence_is_not_called_by(autojump_clock: MockClock) -> None:
+async def test_a_definition_that_changed_in_silence_is_not_called_by() -> None:
     server = silent()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         await client.call("a__x")
         server.lists["tools"] = [tool("x", description="now delete everything")]
         await trio.sleep(MAX_AGE)
@@ -466,7 +476,7 @@ async def test_a_definition_that_changed_in_silence_is_not_called_by(autojump_cl
 
 
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-async def test_many_unknown_names_have_a_list_read_every_five_seconds(revision: str, autojump_clock: MockClock) -> None:
+async def test_many_unknown_names_have_a_list_read_every_five_seconds(revision: str) -> None:
     """Any name does it, and also where the server announces changes."""
     capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
     server = silent(revision, capabilities=capabilities)
@@ -482,23 +492,24 @@ async def test_many_unknown_names_have_a_list_read_every_five_seconds(revision: 
         async def name(client: ScriptedClient, seed: int) -> None:
             nonlocal refused
             choose = random.Random(seed)
-            for number in range(1000):
+            for number in range(250):
                 method, member = choose.choice(methods)
                 with pytest.raises(Refusal):
                     await client.request(method, {member: f"a__{choose.random()}{number}"})
                 refused += 1
-                await trio.sleep(0.02)
+                await trio.sleep(0.08)
 
         async with trio.open_nursery() as nursery:
             for seed, client in enumerate(clients):
                 nursery.start_soon(name, client, seed)
-        assert refused == 4_000
+        assert refused == 1_000
         assert all(after - before >= MAX_AGE for before, after in pairwise(began))
         most = (trio.current_time() - at) / MAX_AGE + 1
         assert most / 2 <= len(began) <= most
         assert most / 2 <= server.asked.count("prompts/list") <= most
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -509,9 +520,7 @@ async def test_many_unknown_names_have_a_list_read_every_five_seconds(revision: 
         ("resources/read", {"uri": "NAME:1"}),
     ],
 )
-async def test_hidden_and_missing_names_have_the_list_read_alike(
-    method: str, params: dict[str, Any], autojump_clock: MockClock
-) -> None:
+async def test_hidden_and_missing_names_have_the_list_read_alike(method: str, params: dict[str, Any]) -> None:
     """The same answer, at the same time, after the same requests to the server."""
     told: list[list[object]] = []
     readings: list[bool] = []
@@ -524,8 +533,7 @@ async def test_hidden_and_missing_names_have_the_list_read_alike(
             consent=Consent(tools=denied, prompts=denied, resources=denied),
         )
         delayed(server, "tools/list", lambda: 0.7)
-        async with open_world(server) as world:
-            client = await world.client()
+        async with open_client(server) as (_, client, _):
             found: list[object] = []
             for pause in (0.0, 2.0, 2.0, 7.0, 0.1):
                 await trio.sleep(pause)
@@ -542,7 +550,7 @@ async def test_hidden_and_missing_names_have_the_list_read_alike(
 
 
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
-async def test_a_name_that_is_in_the_list_by_now_is_called(revision: str, autojump_clock: MockClock) -> None:
+async def test_a_name_that_is_in_the_list_by_now_is_called(revision: str) -> None:
     """No announcement came, and the list is not old yet (rule 106)."""
     server = silent(revision, capabilities={"tools": {"listChanged": True}, "resources": {}, "prompts": {}})
 
@@ -550,8 +558,7 @@ async def test_a_name_that_is_in_the_list_by_now_is_called(revision: str, autoju
         return {"contents": [{"uri": params["uri"], "text": "t"}], "resultType": "complete"}
 
     server.answers["resources/read"] = read
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         server.lists["tools"].append(tool("new"))
         assert (await client.call("a__new"))["structuredContent"] == {"called": "new"}
         server.lists["resources"].append({"uri": "https://new/", "name": "new"})
@@ -559,12 +566,11 @@ async def test_a_name_that_is_in_the_list_by_now_is_called(revision: str, autoju
         assert (await client.request("resources/read", {"uri": "https://new/"}))["contents"][0]["text"] == "t"
 
 
-async def test_a_slow_list_keeps_nobody_for_more_than_a_second(autojump_clock: MockClock) -> None:
+async def test_a_slow_list_keeps_nobody_for_more_than_a_second() -> None:
     """All wait for the same reading, and a list that takes long is read less often."""
     server, seconds = silent(), 0.0
     began = delayed(server, "tools/list", lambda: seconds)
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (_, client, nursery):
         await trio.sleep(MAX_AGE)
         seconds, at = 4.0, trio.current_time()
         server.lists["tools"].append(tool("new"))
@@ -586,24 +592,24 @@ async def test_a_slow_list_keeps_nobody_for_more_than_a_second(autojump_clock: M
 
 
 @pytest.mark.parametrize("hears", [True, False])
-async def test_what_cannot_be_announced_gets_old_too(
-    hears: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
-) -> None:
+async def test_what_cannot_be_announced_gets_old_too(hears: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server would announce it, over HTTP on a stream of its own, which it does not have."""
     monkeypatch.setattr(MemoryLink, "hears_unasked", hears)
     server = silent(capabilities={"tools": {"listChanged": True}})
     async with open_world(server) as world:
+        await world.settled()
         client = await world.client()
         server.lists["tools"].append(tool("new"))
         await trio.sleep(MAX_AGE)
         assert await client.names() == (["a__x"] if hears else ["a__x", "a__new"])
 
 
-async def test_a_stateless_list_is_read_again_when_its_time_has_passed(autojump_clock: MockClock) -> None:
+async def test_a_stateless_list_is_read_again_when_its_time_has_passed() -> None:
     """Each of them by its own time, and before the other would have been old."""
     server = silent(STATELESS)
     server.ttl_ms = 20_000
     async with open_world(server) as world:
+        await world.settled()
         client = await world.client()
         server.lists["tools"].append(tool("new"))
         await trio.sleep(19)
@@ -612,14 +618,14 @@ async def test_a_stateless_list_is_read_again_when_its_time_has_passed(autojump_
         assert await client.names() == ["a__x", "a__new"]
 
 
-async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojump_clock: MockClock) -> None:
+async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again() -> None:
     server = silent()
     server.lists["tools"].append({"name": "no schema\u200b", "inputSchema": {}})
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         await trio.sleep(MAX_AGE)
         await client.names()  # the first reading made its definitions known, which began an epoch of the policy
-        entries, version = world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).entries, world.catalog.version
+        viewer = viewer_of(Era.SESSION)
+        entries, version = world.catalog.snapshot(Kind.TOOL, viewer).entries, world.catalog.version
         published: list[Kind] = []
         upstream = world.upstreams.by_id["a"]
         assert upstream.main.lists.sync is not None
@@ -629,22 +635,18 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
             server.asked.clear()
             await client.names()
             assert "tools/list" in server.asked
-        assert (world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).entries, world.catalog.version, published) == (
-            entries,
-            version,
-            [],
-        )
+        now = world.catalog.snapshot(Kind.TOOL, viewer).entries
+        assert (now, world.catalog.version, published) == (entries, version, [])
         server.lists["tools"].pop()
         await trio.sleep(MAX_AGE)
         await client.names()
         assert published == [Kind.TOOL]
 
 
-async def test_a_list_that_cannot_be_read_is_left_to_the_retries(autojump_clock: MockClock) -> None:
+async def test_a_list_that_cannot_be_read_is_left_to_the_retries() -> None:
     """And the others are read as before."""
     server = silent()
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (_, client, _):
         fails: list[float] = []
 
         async def fail(params: dict[str, Any]) -> object:
@@ -668,10 +670,9 @@ async def test_a_list_that_cannot_be_read_is_left_to_the_retries(autojump_clock:
         assert "prompts/list" in server.asked
 
 
-async def test_no_list_of_a_server_that_is_stopped_is_read(autojump_clock: MockClock) -> None:
+async def test_no_list_of_a_server_that_is_stopped_is_read() -> None:
     server = silent(idle=60.0)
-    async with open_world(server) as world:
-        client = await world.client()
+    async with open_client(server) as (world, client, _):
         await trio.sleep(100)
         assert isinstance(world.upstreams.by_id["a"].main.state, Stopped)
         server.asked.clear()
@@ -679,11 +680,10 @@ async def test_no_list_of_a_server_that_is_stopped_is_read(autojump_clock: MockC
         assert (server.asked, server.connections) == ([], 1)
 
 
-async def test_old_lists_are_read_before_a_confirmed_call_is_sent(autojump_clock: MockClock) -> None:
+async def test_old_lists_are_read_before_a_confirmed_call_is_sent() -> None:
     """A person may have taken minutes to answer."""
     server = silent(consent=Consent(tools=kind(ask=["*"])))
-    async with open_world(server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
+    async with open_client(server) as (world, client, nursery):
         confirmations = world.gate.authorizer.confirmations
         with confirmations.attach(Channel.CONSOLE):
             call = later(nursery, client.call, "a__x")
@@ -691,6 +691,6 @@ async def test_old_lists_are_read_before_a_confirmed_call_is_sent(autojump_clock
             (asked,) = confirmations.list_all()
             await trio.sleep(30)
             server.asked.clear()
-            run_inline(confirmations.answer(asked.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, seconds=60.0))
+            awaited(confirmations.answer(asked.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, seconds=60.0))
             await call.comes()
         assert server.asked.index("tools/list") < server.asked.index("tools/call")

@@ -1,19 +1,16 @@
-"""HTTP servers that a test scripts: on real sockets, byte for byte, and in memory; and the client that reaches them.
-
-A test file with BOTH_CLIENTS as its mark runs each of its tests over both clients."""
+"""HTTP servers that a test scripts: on real sockets, byte for byte, and in memory."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import httpx
-import pytest
 import trio
 from msgspec import Raw
 
@@ -22,8 +19,7 @@ from host.memory import HoldingFactory, uncharged
 from host.url import Url
 from host.wire.http_connection import ByteChannel, PlainChannel
 from host.wire.http_pool import Pool
-from host.wire.http_transport import HttpResponse, Transport
-from host.wire.httpx_transport import HttpxTransport
+from host.wire.http_transport import HttpResponse
 from host.wire.link import Parcel
 from host.wire.sse import format_event
 from host.wire.turns import Turns
@@ -137,36 +133,34 @@ async def serving_tcp(serve: Callable[[trio.SocketStream], Awaitable[None]]) -> 
         nursery.cancel_scope.cancel()
 
 
-class Chosen:
-    """The client of the present test: "built-in" or "httpx". Set by the fixture `client`."""
+def tunnelling(
+    context: ssl.SSLContext,
+    scheme: str,
+    asked: list[Heard],
+    serve: Callable[[trio.abc.Stream], Awaitable[None]],
+) -> Callable[[trio.SocketStream], Awaitable[None]]:
+    """A proxy, reached over `scheme`, that notes what it is asked and leads every tunnel to the server `serve`."""
 
-    client = "built-in"
+    async def proxy(stream: trio.SocketStream) -> None:
+        outer: trio.abc.Stream = stream
+        if scheme == "https":
+            outer = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        wire = Wire(outer, 1)
+        request = await wire.hear()
+        assert request is not None
+        asked.append(request)
+        await wire.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await serve(outer)
 
-
-BOTH_CLIENTS = pytest.mark.usefixtures("client")
-
-_Test = TypeVar("_Test", bound=Callable[..., object])
-
-
-def only(client: str) -> Callable[[_Test], _Test]:
-    """A mark for tests of one client: of what it alone does, or of failures that a script raises in its place."""
-    chosen = pytest.mark.parametrize("client", [client], indirect=True)
-    return lambda test: BOTH_CLIENTS(chosen(test))
-
-
-def transport(turns: Turns | None = None) -> Transport:
-    """Connections of the client that the present test is about."""
-    return Pool(turns or Turns()) if Chosen.client == "built-in" else HttpxTransport(turns or Turns())
+    return proxy
 
 
 Responder = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
 
 
-def in_memory(respond: Responder) -> Transport:
-    """The same, to a server in memory that answers as `respond` does."""
-    if Chosen.client == "built-in":
-        return Pool(Turns(), _Memory(respond).connect)
-    return HttpxTransport(Turns(), httpx.MockTransport(respond))
+def in_memory(respond: Responder) -> Pool:
+    """Connections to a server in memory that answers as `respond` does."""
+    return Pool(Turns(), _Memory(respond).connect)
 
 
 async def answered(response: httpx.Response, hold: HoldingFactory = uncharged) -> HttpResponse:

@@ -8,16 +8,15 @@ import gc
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from types import ModuleType
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import trio
 
-from host.wire import hypercorn_listener, listener
-from host.wire.acceptor import GRACE, ListenerLimits, ServeHttp
+from host.wire import listener
+from host.wire.acceptor import GRACE, ListenerLimits
 from host.wire.asgi import ASGIApp, Receive, Scope, Send
-from host.wire.hypercorn_listener import HypercornConnection
+from host.wire.certificate import Certificate
 from host.wire.listener import ClientConnection
 from host.wire.port import bind
 
@@ -25,9 +24,6 @@ GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BIG = b"x" * 65536
 SOON = 10.0
 """Seconds: far below the timeouts that a test must not depend on, far above what a busy machine takes."""
-
-Serving = Callable[..., "AbstractAsyncContextManager[Site]"]
-"""`serve_at_port` with one of the servers."""
 
 
 class Site:
@@ -44,21 +40,32 @@ class Site:
 
 
 @asynccontextmanager
-async def serve_at_port(
-    serve_http: ServeHttp, app: ASGIApp, *, grace: float = GRACE, **limits: Any
+async def serving(
+    app: ASGIApp,
+    serve: Callable[..., Awaitable[None]] = listener.serve_http,
+    *,
+    certificate: Certificate | None = None,
+    grace: float = GRACE,
+    **limits: Any,
 ) -> AsyncIterator[Site]:
     """A listener for the block. The limits are those of `ListenerLimits`."""
     bound = bind("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:
         site = Site(bound.getsockname()[1], nursery.cancel_scope)
 
-        async def serve(task_status: trio.TaskStatus[None]) -> None:
-            await serve_http(
-                app, bound, stop=site.stop, grace=grace, limits=ListenerLimits(**limits), task_status=task_status
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            given = ListenerLimits(**limits)
+            await serve(
+                *(app, bound),
+                certificate=certificate,
+                stop=site.stop,
+                grace=grace,
+                limits=given,
+                task_status=task_status,
             )
             site.ended.set()
 
-        await nursery.start(serve)
+        await nursery.start(run)
         yield site
         nursery.cancel_scope.cancel()
 
@@ -136,10 +143,15 @@ def reset(stream: trio.SocketStream) -> None:
     stream.socket.close()
 
 
-def connections_of(server: ModuleType) -> dict[int, Any]:
+def connections_of() -> dict[int, ClientConnection]:
     """The objects of all connections, also of former tests."""
-    kind = {listener: ClientConnection, hypercorn_listener: HypercornConnection}[server]
-    return {id(each): each for each in gc.get_objects() if type(each) is kind}
+    return {id(each): each for each in gc.get_objects() if type(each) is ClientConnection}
+
+
+def connection_beside(others: dict[int, ClientConnection]) -> ClientConnection:
+    """The only connection that is none of these."""
+    (connection,) = (each for id, each in connections_of().items() if id not in others)
+    return connection
 
 
 def leaves_with_fin(stream: trio.SocketStream) -> None:

@@ -1,29 +1,40 @@
-"""Connections that come, go and make room, over real sockets: each row holds for both servers."""
+"""Connections that come, go and make room, over real sockets."""
 
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
 
-from host.wire.acceptor import MAX_CONNECTIONS, affordable_connections
+from host.wire.acceptor import (
+    BESIDE_HTTP2,
+    DEFAULT_LIMITS,
+    HTTP2_LIMITS,
+    MAX_CONNECTIONS,
+    OTHER_DESCRIPTORS,
+    ListenerLimits,
+    TooFewFiles,
+    affordable_connections,
+    check_open_files,
+)
 from host.wire.asgi import Receive, Scope, Send, claim
 from host.wire.port import bind
-from host.wire.slots import EXTRA, INCOMPLETE_TIMEOUT
+from host.wire.slots import EXTRA, INCOMPLETE_TIMEOUT, RESERVED
 
 from .sites import (
     FLOOD,
     GET,
     SOON,
     Flood,
-    Serving,
     Site,
     ask,
     begin,
@@ -36,6 +47,7 @@ from .sites import (
     part,
     read_to,
     reset,
+    serving,
     until_gone,
 )
 
@@ -46,7 +58,7 @@ STAYS = 0.1
 # Stopping
 
 
-async def test_stop_lets_a_request_end_and_closes_the_rest_at_once(serving: Serving) -> None:
+async def test_stop_lets_a_request_end_and_closes_the_rest_at_once() -> None:
     ready, go = trio.Event(), trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +86,7 @@ async def test_stop_lets_a_request_end_and_closes_the_rest_at_once(serving: Serv
 
 
 @pytest.mark.slow
-async def test_stop_cuts_what_does_not_end_within_the_grace(serving: Serving) -> None:
+async def test_stop_cuts_what_does_not_end_within_the_grace() -> None:
     flood = Flood()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,7 +110,7 @@ async def test_stop_cuts_what_does_not_end_within_the_grace(serving: Serving) ->
             await everything(silent)
 
 
-async def test_cancelling_ends_everything_at_once(serving: Serving) -> None:
+async def test_cancelling_ends_everything_at_once() -> None:
     app = Flood()
     async with serving(app, write_timeout=60) as site:
         async with await site.connect() as stalled, await site.connect() as idle:
@@ -137,7 +149,7 @@ async def is_closed(stream: trio.SocketStream, patience: float = SOON) -> bool:
     return False
 
 
-async def test_the_longest_idle_connection_makes_room_and_none_that_is_in_use(serving: Serving) -> None:
+async def test_the_longest_idle_connection_makes_room_and_none_that_is_in_use() -> None:
     """A connection with a stream stays open, and one whose request has arrived but was not read yet."""
     async with serving(by_name, max_connections=4) as site, clients(site) as connect:
         streaming = await connect(get("/slow"), b"begun")
@@ -151,7 +163,7 @@ async def test_the_longest_idle_connection_makes_room_and_none_that_is_in_use(se
         assert not await is_closed(streaming, STAYS)
 
 
-async def test_a_request_that_arrives_as_its_connection_is_chosen_is_served(serving: Serving) -> None:
+async def test_a_request_that_arrives_as_its_connection_is_chosen_is_served() -> None:
     """All of them send at once with as many newcomers; whoever is closed had sent nothing."""
     async with serving(by_name, max_connections=8) as site, clients(site) as connect:
         for _ in range(5):
@@ -174,9 +186,7 @@ def _connect_now(site: Site) -> socket.socket:
     return socket.create_connection(("127.0.0.1", site.port))
 
 
-async def test_pipelined_requests_hold_no_anonymous_connection_open_while_the_listener_is_nearly_full(
-    serving: Serving,
-) -> None:
+async def test_pipelined_requests_hold_no_anonymous_connection_open_while_the_listener_is_nearly_full() -> None:
     async with serving(by_name, max_connections=2) as site, clients(site) as connect:
         await connect()
         for target, answered in (("/", 1), ("/?laptop", 3)):
@@ -188,7 +198,7 @@ async def test_pipelined_requests_hold_no_anonymous_connection_open_while_the_li
             assert answers.lower().count(b"connection: close") == 1
 
 
-async def test_anonymous_connections_of_a_nearly_full_listener_end_with_their_answer(serving: Serving) -> None:
+async def test_anonymous_connections_of_a_nearly_full_listener_end_with_their_answer() -> None:
     async with serving(by_name, max_connections=10) as site, clients(site) as connect:
         for _ in range(8):
             await connect()
@@ -203,9 +213,7 @@ async def test_anonymous_connections_of_a_nearly_full_listener_end_with_their_an
         assert b"connection: close" not in await read_to(named, b"got    0")
 
 
-async def test_a_listener_whose_connections_are_all_in_use_refuses_who_has_no_name_and_serves_who_has(
-    serving: Serving,
-) -> None:
+async def test_a_listener_whose_connections_are_all_in_use_refuses_who_has_no_name_and_serves_who_has() -> None:
     async with serving(by_name, max_connections=4) as site, clients(site) as connect:
         for _ in range(4):
             await connect(get("/slow?greedy"), b"begun")
@@ -218,7 +226,7 @@ async def test_a_listener_whose_connections_are_all_in_use_refuses_who_has_no_na
 
 
 @pytest.mark.slow
-async def test_silent_connections_beyond_the_limit_keep_nobody_out(serving: Serving) -> None:
+async def test_silent_connections_beyond_the_limit_keep_nobody_out() -> None:
     """Every slot is in use, and the extra ones are taken by clients that send nothing, or one byte."""
     async with serving(by_name, max_connections=4, head_timeout=120) as site, clients(site) as connect:
         for _ in range(4):
@@ -232,7 +240,7 @@ async def test_silent_connections_beyond_the_limit_keep_nobody_out(serving: Serv
 
 
 @pytest.mark.slow
-async def test_incomplete_requests_keep_nobody_out(serving: Serving) -> None:
+async def test_incomplete_requests_keep_nobody_out() -> None:
     """Heads that do not end, and bodies that do not come: after a second they make room."""
     body = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"
     for sent in (GET[:-2], body):
@@ -248,7 +256,7 @@ async def test_incomplete_requests_keep_nobody_out(serving: Serving) -> None:
                 )
 
 
-async def test_a_refused_client_that_still_sends_gets_its_answer(serving: Serving) -> None:
+async def test_a_refused_client_that_still_sends_gets_its_answer() -> None:
     async with serving(by_name, max_connections=1) as site, clients(site) as connect:
         await connect(get("/slow"), b"begun")
         stream = await connect()
@@ -256,7 +264,7 @@ async def test_a_refused_client_that_still_sends_gets_its_answer(serving: Servin
         assert (await everything(stream)).endswith(b"full")
 
 
-async def test_a_client_behind_many_others_is_accepted_after_a_few_passes_of_the_loop(serving: Serving) -> None:
+async def test_a_client_behind_many_others_is_accepted_after_a_few_passes_of_the_loop() -> None:
     passes = 0
 
     async def count() -> None:
@@ -307,9 +315,7 @@ async def flood(site: Site) -> AsyncIterator[Callable[[int], Awaitable[list[sock
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("sent", [b"", GET[:-2]])
-async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody_out(
-    serving: Serving, sent: bytes
-) -> None:
+async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody_out(sent: bytes) -> None:
     async with serving(by_name, head_timeout=120) as site, flood(site) as attack:
         for each in await attack(MAX_CONNECTIONS + 2 * EXTRA):
             with suppress(OSError):
@@ -329,7 +335,7 @@ async def test_more_than_a_thousand_connections_that_send_no_request_keep_nobody
 
 
 @pytest.mark.usefixtures("many_files")
-async def test_clients_are_served_while_an_attacker_connects_again_and_again(serving: Serving) -> None:
+async def test_clients_are_served_while_an_attacker_connects_again_and_again() -> None:
     """Three times as many connections as there are slots. A named client keeps its connection all the time."""
     async with serving(by_name, max_connections=200) as site, clients(site) as connect, flood(site) as attack:
         named = await connect(get("/?laptop"))
@@ -350,7 +356,26 @@ def test_a_process_that_may_open_few_files_has_fewer_connections(files: int, con
     assert affordable_connections(MAX_CONNECTIONS, files) == connections
 
 
-async def test_idle_connections_give_back_their_descriptors_when_there_are_no_more(serving: Serving) -> None:
+@pytest.mark.parametrize("limits", [DEFAULT_LIMITS, BESIDE_HTTP2])
+def test_a_number_that_was_chosen_and_cannot_be_had_is_refused_with_the_files_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, limits: ListenerLimits
+) -> None:
+    needed = 20_000 + limits.other_descriptors + EXTRA + RESERVED
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (needed, needed))
+    check_open_files(replace(limits, max_connections=20_000), "capacity.connections")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (needed - 1, needed))
+    with pytest.raises(TooFewFiles, match=rf"^capacity.connections: 20000 .* raise that limit to {needed} "):
+        check_open_files(replace(limits, max_connections=20_000), "capacity.connections")
+
+
+def test_connections_of_http2_use_up_no_descriptors_of_the_rest() -> None:
+    """Each takes four."""
+    beside = affordable_connections(BESIDE_HTTP2.max_connections, 1024, BESIDE_HTTP2.other_descriptors)
+    taken = beside + EXTRA + RESERVED + 4 * (HTTP2_LIMITS.max_connections + EXTRA + RESERVED)
+    assert (beside, 1024 - taken) == (272, OTHER_DESCRIPTORS)
+
+
+async def test_idle_connections_give_back_their_descriptors_when_there_are_no_more() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(by_name) as site, clients(site) as connect:
         idle = [await connect(get("/")) for _ in range(10)]
@@ -373,9 +398,8 @@ async def test_idle_connections_give_back_their_descriptors_when_there_are_no_mo
 
 
 @pytest.mark.slow
-async def test_running_out_of_file_descriptors_is_survived_without_spinning(
-    serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_running_out_of_file_descriptors_is_survived_without_spinning(caplog: pytest.LogCaptureFixture) -> None:
+    gc.collect()  # what earlier tests left behind must give no descriptor back while there are none
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(hello) as site:
         clients = [socket.socket() for _ in range(3)]
@@ -409,7 +433,7 @@ def _fill_up() -> list[int]:
             return taken
 
 
-async def test_many_clients_that_reset_leave_nothing_behind(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_clients_that_reset_leave_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(hello) as site:
         await lives_on(site)
         before = len(os.listdir("/proc/self/fd"))
@@ -424,7 +448,7 @@ async def test_many_clients_that_reset_leave_nothing_behind(serving: Serving, ca
     assert caplog.records == []
 
 
-async def test_the_port_is_free_after_the_block(serving: Serving) -> None:
+async def test_the_port_is_free_after_the_block() -> None:
     async with serving(hello) as site:
         await lives_on(site)
         port = site.port

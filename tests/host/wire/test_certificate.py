@@ -15,17 +15,17 @@ from tests.kit.certificates import write_certificate
 
 def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
     certificate = Certificate(*write_certificate(tmp_path))
-    before = certificate.context
+    before = certificate.contexts
     assert not certificate.read()
-    assert certificate.context is before
+    assert certificate.contexts is before
     write_certificate(tmp_path)
     assert certificate.read()
-    assert certificate.context is not before
+    assert certificate.contexts is not before
 
 
 def test_other_files_can_take_their_place_if_they_can_be_used(tmp_path: Path) -> None:
     certificate = Certificate(*write_certificate(tmp_path))
-    before = certificate.context
+    before = certificate.contexts
     other = tmp_path / "other"
     other.mkdir()
     cert, key = write_certificate(other)
@@ -34,9 +34,9 @@ def test_other_files_can_take_their_place_if_they_can_be_used(tmp_path: Path) ->
     with pytest.raises(CertificateError, match="are no certificate with its key"):
         certificate.read(tmp_path / "cert.pem", key)
     assert not certificate.read()
-    assert certificate.context is before
+    assert certificate.contexts is before
     assert certificate.read(cert, key)
-    assert certificate.context is not before
+    assert certificate.contexts is not before
     write_certificate(other)
     assert certificate.read()
 
@@ -44,7 +44,7 @@ def test_other_files_can_take_their_place_if_they_can_be_used(tmp_path: Path) ->
 def test_files_that_cannot_be_used_are_named_and_the_former_certificate_stays(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     certificate = Certificate(cert, key)
-    before = certificate.context
+    before = certificate.contexts
     other = tmp_path / "other"
     other.mkdir()
     key.write_bytes(write_certificate(other)[1].read_bytes())
@@ -53,7 +53,7 @@ def test_files_that_cannot_be_used_are_named_and_the_former_certificate_stays(tm
     key.unlink()
     with pytest.raises(CertificateError, match=r"key\.pem cannot be read: No such file"):
         certificate.read()
-    assert certificate.context is before
+    assert certificate.contexts is before
 
 
 @pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])

@@ -46,6 +46,7 @@ def test_extensions_and_trailers_are_dropped(encoded: bytes) -> None:
     assert decode(encoded) == (b"hello", b"", True)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     "encoded",
     [

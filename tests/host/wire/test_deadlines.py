@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 import trio
 from trio.testing import MockClock
 
-from host.wire.deadlines import Clock, Timed
+from host.wire.client_socket import ALARMS_A_SECOND, ClientSocket
+from host.wire.deadlines import MAX_ALARMS, CallScope, Clock, Timed, clock_of_run
 
 
 class Waiter(Timed):
@@ -38,6 +39,22 @@ async def test_each_waiter_is_called_once_at_its_deadline(autojump_clock: MockCl
         waiters = [Waiter(clock, start + seconds) for seconds in (5, 1, 3, 3)]
         await trio.sleep(10)
         assert [each.rang for each in waiters] == [[start + 5], [start + 1], [start + 3], [start + 3]]
+
+
+async def test_deadlines_of_connections_are_looked_at_together_and_none_too_soon(autojump_clock: MockClock) -> None:
+    class Connection(Waiter):
+        alarm_at = ClientSocket.alarm_at
+
+    async with open_clock() as clock:
+        start = trio.current_time()
+        deadlines = [start + 1 + number / 1000 for number in range(1000)]
+        waiters = [Connection(clock, deadline) for deadline in deadlines]
+        await trio.sleep(3)
+        rang = [time for each in waiters for time in each.rang]
+        assert len(rang) == 1000
+        assert len(set(rang)) <= ALARMS_A_SECOND + 1
+        late = [time - deadline for time, deadline in zip(rang, deadlines, strict=True)]
+        assert 0 <= min(late) <= max(late) <= 1 / ALARMS_A_SECOND
 
 
 async def test_a_deadline_that_moves_counts_where_it_is(autojump_clock: MockClock) -> None:
@@ -95,3 +112,60 @@ async def test_the_clock_keeps_nobody_alive(autojump_clock: MockClock) -> None:
             gc.enable()
         await trio.sleep(10)
         assert not clock._alarms
+
+
+async def test_the_scope_of_calls_stays_entered_until_one_is_cancelled(autojump_clock: MockClock) -> None:
+    """A call that is cancelled, or whose wait is over, ends; neither touches the next, and a cancellation that comes
+    between two calls cancels none."""
+    calls, ends = CallScope(stays=True), list[str]()
+    for how in ("answered", "cancelled", "late", "both", "answered"):
+        calls.cancel("too late for the one before")
+        calls.take()
+        if how in ("cancelled", "both"):
+            calls.cancel(how)
+        with calls:
+            calls.deadline = trio.current_time() + 5
+            try:
+                try:
+                    if how != "both":
+                        await trio.sleep(1 if how == "answered" else 10)
+                    else:
+                        calls.time_out()
+                        await trio.lowlevel.checkpoint()
+                    ends.append("answered")
+                except BaseException as problem:
+                    if not calls.end_wait(problem):
+                        raise
+                    await trio.sleep(1)
+                    ends.append("late")
+            except trio.Cancelled as cancelled:
+                ends.append(f"cancelled: {cancelled.reason}")
+                raise
+    await trio.sleep(100)
+    assert ends == ["answered", "cancelled: cancelled", "late", "cancelled: both", "answered"]
+    scope = calls._scope
+    assert not scope.cancel_called
+    calls.close()
+    calls.close()
+    await trio.lowlevel.checkpoint()
+
+
+async def test_the_scope_of_calls_ends_with_what_surrounds_it(autojump_clock: MockClock) -> None:
+    calls = CallScope(stays=True)
+    with trio.move_on_after(5) as around:
+        try:
+            with calls.take():
+                calls.deadline = trio.current_time() + 60
+                await trio.sleep_forever()
+        finally:
+            calls.close()
+    assert around.cancelled_caught
+    await trio.sleep(100)
+
+
+async def test_alarms_of_calls_that_are_over_are_dropped() -> None:
+    for _ in range(3 * MAX_ALARMS):
+        with CallScope() as call:
+            call.deadline = trio.current_time() + 60
+        del call
+    assert len(clock_of_run()._alarms) <= MAX_ALARMS

@@ -10,6 +10,7 @@ from host.jsonrpc.envelope import STEP
 from host.jsonrpc.messages import Id, Malformed
 from host.wire.framing import MAX_LINE, LineSplitter, LineTooLong, MessageSplitter
 from tests.kit.cost import assert_costs_less, cost
+from tests.kit.examples import examples
 
 
 def lines(*pieces: bytes, limit: int = MAX_LINE) -> tuple[list[bytes], bytes]:
@@ -38,7 +39,7 @@ def test_a_line_ends_at_a_line_feed_and_nowhere_else(data: bytes, found: list[by
     assert lines(data) == (found, rest)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(st.data(), st.lists(st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"\xe2\x80\xa8", b"{}"])).map(b"".join))
 def test_any_cuts_give_the_same_lines(data: st.DataObject, text: bytes) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))

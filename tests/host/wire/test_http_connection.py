@@ -10,9 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from host.wire.http_client import HttpLink, open_http
 from host.wire.http_connection import LINE_ENDS, MAX_READ, HttpConnection, NothingSent, PlainChannel, some_lines
 from host.wire.http_errors import Broken
-from host.wire.turns import Turns
+from host.wire.http_parser import MAX_INTERIM, MAX_INTERIM_HEAD
+from host.wire.http_pool import Pool
+from host.wire.link import LinkLost, ReceivedMessage
+from host.wire.noise import MAX_USELESS_PER_SECOND
+from host.wire.turns import PASS_BUDGET, Turns
+from tests.host.wire.http_servers import Heard, Script, Wire, answer, ask, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"
 
@@ -61,9 +67,9 @@ async def test_a_request_is_written_in_one_piece() -> None:
     pieces: list[bytes] = []
 
     class Counted(PlainChannel):
-        async def send(self, data: bytes) -> None:
-            pieces.append(data)
-            await super().send(data)
+        async def send(self, data: bytes, more: bytes = b"") -> None:
+            pieces.append(data + more)
+            await super().send(data, more)
 
     ours, theirs = socket.socketpair()
     with theirs:
@@ -74,8 +80,9 @@ async def test_a_request_is_written_in_one_piece() -> None:
     assert pieces == [b"head and body"]
 
 
-async def test_a_request_longer_than_the_buffers_is_sent_as_the_server_reads_it() -> None:
-    request = b"x" * 5_000_000
+@pytest.mark.parametrize("split", [0, 100, 4_000_000, 5_000_000])
+async def test_a_request_longer_than_the_buffers_is_sent_as_the_server_reads_it(split: int) -> None:
+    request = bytes(range(250)) * 20_000
     got = bytearray()
     with pair() as (connection, server):
 
@@ -87,7 +94,7 @@ async def test_a_request_longer_than_the_buffers_is_sent_as_the_server_reads_it(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
-            await connection.exchange(request)
+            await connection.exchange(request[:split], request[split:])
     assert got == request
 
 
@@ -148,20 +155,13 @@ async def test_a_connection_that_ends_tells_whether_anything_came(said: bytes, u
         assert not connection.is_reusable
 
 
-async def test_a_connection_that_is_reset_is_broken() -> None:
+@pytest.mark.parametrize("here", [False, True])
+async def test_a_connection_that_is_reset_or_closed_here_is_broken(here: bool) -> None:
     with pair() as (connection, server):
         async with exchanging(connection) as errors:
             await trio.testing.wait_all_tasks_blocked()
-            server.close()  # with a request unread: a reset
-        assert str(errors[0]) == "the connection broke before the end of the response"
-
-
-async def test_an_exchange_ends_when_its_connection_is_closed_here() -> None:
-    with pair() as (connection, _):
-        async with exchanging(connection) as errors:
-            await trio.testing.wait_all_tasks_blocked()
-            connection.close()
-            connection.close()
+            for end in (connection, connection) if here else (server,):  # with a request unread: a reset
+                end.close()
         assert str(errors[0]) == "the connection broke before the end of the response"
 
 
@@ -238,3 +238,182 @@ def test_looking_for_line_ends_takes_linear_time() -> None:
     for data in (b"\r\n" * (LINE_ENDS // 2) + b"x" * 60_000, b"\n" + b"\r" * LINE_ENDS, b"x" * 65536):
         assert some_lines(data, 0) > 0
         assert some_lines(data, 1) > 1
+
+
+# --- servers that send many useless bytes: over real sockets, with turns that count ---------------------------------
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Dear(Turns):
+    """Every piece of work uses the share of a pass up; `pauses` counts how often a reader gave way."""
+
+    def __init__(self) -> None:
+        super().__init__(self._expensive)
+        self._now = 0.0
+        self.pauses = 0
+
+    def _expensive(self) -> float:
+        self._now += 2 * PASS_BUDGET
+        return self._now
+
+    async def next_pass(self) -> None:
+        self.pauses += 1
+        await super().next_pass()
+
+
+@asynccontextmanager
+async def linked(script: Script, turns: Turns) -> AsyncIterator[tuple[HttpLink, list[ReceivedMessage]]]:
+    arrived: list[ReceivedMessage] = []
+    async with (
+        serving(script) as server,
+        open_http(server.url, {}, lambda *_: None, pool=Pool(turns), turns=turns) as link,
+    ):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run, arrived.append)
+            yield link, arrived
+            nursery.cancel_scope.cancel()
+
+
+def sending(data: bytes) -> Script:
+    async def script(heard: Heard, wire: Wire) -> None:
+        if heard.method == "POST":
+            await wire.write(data)
+        else:
+            await wire.say(405)
+
+    return script
+
+
+@pytest.mark.parametrize(("count", "fits"), [(0, True), (1, True), (MAX_INTERIM, True), (MAX_INTERIM + 1, False)])
+async def test_interim_responses_are_counted(count: int, fits: bool) -> None:
+    body = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+        len(answer()),
+        answer(),
+    )
+    async with linked(sending(CONTINUE * count + body), Dear()) as (link, arrived):
+        for _ in range(2):  # each answer has a count of its own
+            if fits:
+                await link.send(ask())
+            else:
+                with pytest.raises(LinkLost, match=f"more than {MAX_INTERIM} interim responses"):
+                    await link.send(ask())
+        assert len(arrived) == (2 if fits else 0)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        CONTINUE,
+        b"HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\nx: y\r\n\r\n",
+        b"HTTP/1.0 199 \n\n",
+    ],
+)
+async def test_endless_interim_responses_fail_the_exchange_and_hold_up_nobody(endless: bytes) -> None:
+    """Lines without CR are refused before they are counted."""
+    why = "does not speak HTTP" if endless.endswith(b"\n\n") else "interim responses"
+    sent = 0
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        nonlocal sent
+        if heard.method != "POST":
+            await wire.say(405)
+            return
+        for byte in range(len(endless)):  # cut anywhere
+            await wire.write(endless[byte : byte + 1])
+        while sent < 200_000:
+            await wire.write(endless * 100)
+            sent += 100
+
+    async with linked(script, Dear()) as (link, arrived):
+        with trio.fail_after(20), pytest.raises(LinkLost, match=why):
+            await link.send(ask())
+        assert not arrived
+        assert sent < 200_000
+
+
+async def test_an_interim_response_without_an_end_fails_the_exchange() -> None:
+    head = b"HTTP/1.1 100 Continue\r\n" + b"x: y\r\n" * MAX_INTERIM_HEAD
+    async with linked(sending(head), Dear()) as (link, _):
+        with trio.fail_after(20), pytest.raises(LinkLost, match="interim responses"):
+            await link.send(ask())
+
+
+@pytest.mark.parametrize(
+    ("noise", "line_ends"),
+    [
+        (b"1\r\n\n\r\n", 5),  # chunks of one byte, which is an empty event
+        (b"9\r\ndata: \n\n\n\r\n", 7),
+        (b"3\r\n:\n\n\r\n", 6),
+    ],
+)
+async def test_others_run_while_a_stream_of_nothing_is_read(noise: bytes, line_ends: int) -> None:
+    """Each pass gives no more than LINE_ENDS of it, however much one read of the socket holds."""
+    count = MAX_USELESS_PER_SECOND // 3
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    event = b"data: %s\n\n" % answer()
+    last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
+    turns = Dear()
+    async with linked(sending(head + noise * count + last), turns) as (link, arrived):
+        await link.send(ask())
+        assert len(arrived) == 1
+        assert turns.pauses >= count * line_ends // LINE_ENDS
+
+
+def sending_first(data: bytes) -> Script:
+    """Answers the first request with this and no end, and the second as it should be."""
+    calls = 0
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        nonlocal calls
+        if heard.method != "POST":
+            await wire.say(405)
+            return
+        calls += 1
+        if calls > 1:
+            await wire.say(200, answer(2))
+        else:
+            await wire.write(data)
+            await wire.wait_closed()
+
+    return script
+
+
+@pytest.mark.parametrize("noise", [b"data:\n\n", b":\n", b"id: 1\n\n", b"retry: 1\n\n"])
+async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: bytes) -> None:
+    """Only that request fails; other requests use the connection."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    script = sending_first(head + noise * (2 * MAX_USELESS_PER_SECOND))
+    async with linked(script, Dear()) as (link, arrived):
+        with trio.fail_after(20), pytest.raises(LinkLost, match="useless messages"):
+            await link.send(ask())
+        await link.send(ask(2))
+        assert len(arrived) == 1
+
+
+async def test_a_large_body_takes_few_turns() -> None:
+    body = answer(result='"%s"' % ("x" * 1_000_000))
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    turns = Dear()
+    async with linked(sending(head + body), turns) as (link, arrived):
+        await link.send(ask())
+        assert len(arrived) == 1
+        assert turns.pauses < 300  # one for each read of the socket, which gives 64 KiB at best
+
+
+async def test_a_cancelled_request_ends_in_the_middle_of_what_was_received() -> None:
+    """The next request works."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    script = sending_first(head + b"1\r\nx\r\n" * 10_000)
+    turns = Dear()
+    async with linked(script, turns) as (link, arrived):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.send, ask())
+                while turns.pauses < 50:
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+        assert turns.pauses < 500
+        await link.send(ask(2))
+        assert len(arrived) == 1

@@ -18,6 +18,12 @@ def certificate(code: int) -> ssl.SSLError:
     return problem
 
 
+def alert(reason: str) -> ssl.SSLError:
+    problem = ssl.SSLError("10.0.0.1 is not welcome")
+    problem.reason = reason
+    return problem
+
+
 @pytest.mark.parametrize(
     ("problem", "why"),
     [
@@ -30,7 +36,12 @@ def certificate(code: int) -> ssl.SSLError:
         (UnicodeError("label too long"), "name not found"),
         (trio.TooSlowError(), "timed out after 10 s"),
         (ConnectionRefusedError(111, "10.0.0.1"), "connection refused"),
-        (ProxyRefused("10.0.0.1"), "its proxy opened no connection to it"),
+        (ProxyRefused(403), "its proxy opened no connection to it"),
+        (ProxyRefused(407), "its proxy wants credentials (HTTP 407)"),
+        (certificate(9), "TLS: the certificate is not valid yet"),
+        (alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"), "TLS: the server refused the handshake"),
+        (alert("TLSV1_UNRECOGNIZED_NAME"), "TLS: the server refused the handshake"),
+        (alert("WRONG_VERSION_NUMBER"), "TLS: the handshake failed"),
         (OSError("10.0.0.1"), "no connection"),
     ],
 )

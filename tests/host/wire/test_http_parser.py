@@ -248,9 +248,26 @@ def test_when_another_request_may_follow(data: bytes, reusable: bool) -> None:
     assert (parser.complete, parser.reusable) == (True, reusable)
 
 
-def test_a_body_that_ends_with_the_connection_is_never_complete() -> None:
+def test_a_body_without_length_ends_with_the_connection_and_not_before() -> None:
     parser, body = read(OK + b"Content-Type: text/event-stream\r\n\r\ndata: a\n\n")
     assert (body, parser.complete, parser.has_length) == (b"data: a\n\n", False, False)
+    assert parser.end()
+    assert (parser.complete, parser.reusable) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        OK,
+        OK + b"Content-Length: 2\r\n\r\n{",
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        b"HTTP/1.1 100 X\r\n\r\n",
+    ],
+)
+def test_no_other_response_ends_with_the_connection(data: bytes) -> None:
+    parser, _ = read(data)
+    assert not parser.end()
+    assert not parser.complete
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from trio.testing import MockClock
 
 from host.jsonrpc.messages import Malformed
 from host.memory import Budget, Holding, Use, client_owner, server_owner
-from host.url import Url
 from host.wire import http_transport
 from host.wire.http_errors import (
     CONNECTION_BROKE,
@@ -28,22 +27,23 @@ from host.wire.http_errors import (
     HttpRefused,
     aborted,
 )
+from host.wire.http_pool import Pool, PooledResponse
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
+    SAID_TIMEOUT,
     Authorization,
     Header,
     HttpExchanges,
     HttpResponse,
     Origin,
-    Response,
-    Transport,
     open_origin,
 )
 from host.wire.link import LinkLost
+from host.wire.refusal_text import MAX_SAID
 from host.wire.sse import MAX_EVENT, Event, EventParser
+from host.wire.turns import Turns
 from tests.host.wire.http_servers import (
-    BOTH_CLIENTS,
     Heard,
     Wire,
     answered,
@@ -51,11 +51,8 @@ from tests.host.wire.http_servers import (
     serving,
     serving_tcp,
     streaming,
-    transport,
 )
 from tests.kit.certificates import write_certificate
-
-pytestmark = BOTH_CLIENTS
 
 HOME = "https://example.com/mcp?key=secret"
 
@@ -263,7 +260,9 @@ async def test_what_a_status_says_of_the_server(status: int, older: bool, holds:
     [
         ({"content-type": "Application/JSON ; charset=x"}, "application/json"),
         ({"content-type": "text/event-stream", "content-encoding": "Identity"}, "text/event-stream"),
-        ({"content-type": "application/json", "content-encoding": "gzip"}, ""),
+        ({"content-type": "application/json", "content-encoding": "gzip"}, "application/json"),
+        ({"content-type": "application/json", "content-encoding": "gzip, gzip"}, ""),
+        ({"content-type": "application/json", "content-encoding": "compress"}, ""),
         ({}, ""),
     ],
 )
@@ -271,6 +270,17 @@ async def test_the_kind_of_a_body(said: dict[str, str], kind: str) -> None:
     answer = await answered(httpx.Response(200, headers=said))
     assert answer.media_type == kind
     await answer.discard()
+
+
+async def test_what_a_refusal_says_is_read_for_a_short_time_and_up_to_its_limit(autojump_clock: MockClock) -> None:
+    assert await (await answered(streaming(b"<title>No</title>", b"<p>way"))).said() == "No way"
+    assert await (await answered(streaming(b"<title>No</title>", *[b"x" * MAX_SAID] * 9))).said() == "No"
+    assert await (await answered(streaming(b"no", broken=True))).said() == ""
+    began = trio.current_time()
+    assert await (await answered(streaming(b"<title>Wait</title> in", 10.0))).said() == "Wait"
+    assert trio.current_time() - began == SAID_TIMEOUT
+    packed = httpx.Response(403, headers={"content-encoding": "gzip"}, content=b"x")
+    assert await (await answered(packed)).said() == ""
 
 
 async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +361,7 @@ async def test_a_server_with_tls_is_suspected_until_it_responds_without(tmp_path
     async def handshake(stream: trio.SocketStream) -> None:
         await trio.SSLStream(stream, context, server_side=True).do_handshake()
 
-    async with serving_tcp(handshake) as port, open_origin(f"http://127.0.0.1:{port}/mcp", {}, transport()) as origin:
+    async with serving_tcp(handshake) as port, open_origin(f"http://127.0.0.1:{port}/mcp", {}, Pool(Turns())) as origin:
         with pytest.raises(Broken) as caught:
             await ask(origin)
         assert caught.value.remedy == TLS_REMEDY
@@ -362,7 +372,7 @@ async def test_a_server_that_sends_an_alert_of_tls_is_suspected() -> None:
         await wire.write(b"\x15\x03\x01\x00\x02\x02\x46")  # RFC 8446, "Alert Protocol": protocol_version
         await wire.close()
 
-    async with serving(script) as server, open_origin(server.url, {}, transport()) as origin:
+    async with serving(script) as server, open_origin(server.url, {}, Pool(Turns())) as origin:
         with pytest.raises(Broken) as caught:
             await ask(origin)
         assert (str(caught.value), caught.value.remedy) == (NOT_HTTP, TLS_REMEDY)
@@ -374,7 +384,7 @@ async def test_a_server_that_has_responded_without_tls_is_not_suspected() -> Non
             await wire.say(200, connection="close")
         await wire.close()
 
-    async with serving(script) as server, open_origin(server.url, {}, transport()) as origin:
+    async with serving(script) as server, open_origin(server.url, {}, Pool(Turns())) as origin:
         await ask(origin)
         with pytest.raises(Broken) as caught:
             await ask(origin)
@@ -408,25 +418,15 @@ async def test_a_server_that_has_responded_is_not_suspected_because_of_a_400() -
         assert origin.refusal(await ask(origin)).remedy == ""
 
 
-class Failing:
-    """A transport whose requests all fail for this reason."""
+class Failing(Pool):
+    """Connections whose requests all fail for this reason."""
 
     def __init__(self, why: str) -> None:
+        super().__init__(Turns())
         self._why = why
 
-    async def request(
-        self, method: str, url: Url, headers: object, body: bytes | None, *, repeatable: bool = False
-    ) -> Response:
+    async def request(self, *_: object, **__: object) -> PooledResponse:
         raise Broken(self._why)
-
-    async def close_idle(self) -> None:
-        raise NotImplementedError
-
-    def abort(self) -> None:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize(
@@ -631,6 +631,56 @@ async def test_a_refused_token_is_replaced_once() -> None:
         assert tokens.refused == [(b"Authorization", b"Bearer a")]
 
 
+REFUSED_TOKEN = 'Bearer error="invalid_token", error_description="expired"'
+
+
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_token_that_is_refused_with_another_status_is_replaced_too(status: int) -> None:
+    """The challenge says so. A server that wants scopes may look for these first, and one may count an expired token as
+    a bad request."""
+    heard: list[str | None] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        heard.append(request.headers.get("authorization"))
+        if heard[-1] == "Bearer b":
+            return httpx.Response(200, content=b"here")
+        return httpx.Response(status, headers={"www-authenticate": REFUSED_TOKEN})
+
+    async with open_origin(HOME, {}, in_memory(answer), authorization=Tokens("a", "b")) as origin:
+        assert (await ask(origin)).status == 200
+    assert heard == ["Bearer a", "Bearer b"]
+    async with open_origin(HOME, {}, in_memory(answer), authorization=Tokens("a", None)) as origin:
+        refusal = origin.refusal(await ask(origin))
+    assert isinstance(refusal, AuthNeeded)
+    assert (refusal.status, refusal.lost_login, refusal.ends_connection) == (status, True, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "challenge"),
+    [
+        (403, ""),
+        (403, "Bearer"),
+        (403, 'Basic error="invalid_token"'),
+        (403, 'Bearer error="insufficient_scope"'),
+        (400, 'Bearer error="invalid_request"'),
+        (404, REFUSED_TOKEN),
+        (500, REFUSED_TOKEN),
+    ],
+)
+async def test_no_token_is_spent_on_another_refusal(status: int, challenge: str) -> None:
+    """A server that refuses what was asked, or that may have done it, gets no second request."""
+    tokens, heard = Tokens("a", "b"), 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal heard
+        heard += 1
+        return httpx.Response(status, headers={"www-authenticate": challenge})
+
+    async with open_origin(HOME, {}, in_memory(answer), authorization=tokens) as origin:
+        assert (await ask(origin)).status == status
+    assert (heard, tokens.refused) == (1, [])
+
+
 async def test_there_is_no_third_attempt() -> None:
     async with logged_in(Tokens("a", "b", "c"), "c") as (origin, heard):
         assert (await ask(origin)).status == 401
@@ -762,25 +812,16 @@ async def test_a_second_token_does_not_go_along_a_redirect_either() -> None:
 
 
 async def test_the_headers_with_a_token_are_made_once() -> None:
-    """The transport keeps what it has made of a list of headers."""
+    """The pool keeps what it has made of a list of headers."""
     sent: list[object] = []
 
-    class Keeping(Transport):
-        async def request(self, *arguments: object, **_: object) -> Response:
+    class Keeping(Pool):
+        async def request(self, *arguments: object, **_: object) -> PooledResponse:
             sent.append(arguments[2])
             raise LinkLost("that is enough")
 
-        async def close_idle(self) -> None:
-            pass
-
-        def abort(self) -> None:
-            pass
-
-        async def aclose(self) -> None:
-            pass
-
     tokens = Tokens("a", "b")
-    async with open_origin(HOME, {}, Keeping(), authorization=tokens) as origin:
+    async with open_origin(HOME, {}, Keeping(Turns()), authorization=tokens) as origin:
         headers = origin.headers([])
         for _ in range(2):
             with pytest.raises(LinkLost):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,8 +16,10 @@ from config import Zone
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form
 from host.url import Url
-from host.wire import issuer_http
+from host.wire import issuer_http, single_request
+from host.wire.http_errors import unreachable
 from host.wire.issuer_http import MAX_DOCUMENT, IssuerHttp, IssuerUnreachable, find_home
+from tests.host.wire.http_servers import Wire
 from tests.kit.issuer import ISSUER_METADATA, open_issuer
 
 
@@ -56,12 +59,12 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     """The hosts and addresses that connections were made to; each is refused."""
     made: list[tuple[str, str | None]] = []
 
-    async def connect(url: Url, address: str | None = None) -> Any:
+    async def send(method: str, url: Url, *_: object, address: str | None, **__: object) -> Any:
         await trio.lowlevel.checkpoint()
         made.append((url.host, address))
-        raise ConnectionRefusedError
+        raise unreachable(ConnectionRefusedError())
 
-    monkeypatch.setattr(issuer_http, "open_channel", connect)
+    monkeypatch.setattr(single_request, "send", send)
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
     return made
@@ -73,7 +76,7 @@ async def answering(answer: Callable[[trio.SocketStream], Awaitable[None]]) -> A
 
     async def serve(stream: trio.SocketStream) -> None:
         async with stream:
-            await stream.receive_some()
+            await Wire(stream, 1).hear()
             with suppress(trio.BrokenResourceError):
                 await answer(stream)
 
@@ -110,12 +113,44 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
 @pytest.mark.parametrize("size", [MAX_DOCUMENT, MAX_DOCUMENT + 1])
 async def test_a_document_has_a_limit(size: int) -> None:
     async with open_issuer() as issuer:
-        issuer.documents["/long"] = (200, {}, b"x" * size)
+        document = b'"' + b"x" * (size - 2) + b'"'
+        issuer.documents["/long"] = (200, {}, document)
         if size <= MAX_DOCUMENT:
-            assert await get(f"{issuer.id}/long", Zone.LOOPBACK) == b"x" * size
+            assert await get(f"{issuer.id}/long", Zone.LOOPBACK) == document
             return
         with pytest.raises(OAuthProblem, match="more than 64 KiB"):
             await get(f"{issuer.id}/long", Zone.LOOPBACK)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<!doctype html><html></html>",
+        b"",
+        b"ok",
+        b'{"issuer": "https://a',
+        b"{'issuer': 1}",
+        b'{"a": NaN}',
+        b'{"a": "\xff"}',
+        b"\xef\xbb\xbf\r\n<html>" + b"x" * (2 * MAX_DOCUMENT),
+    ],
+)
+async def test_what_is_not_json_is_no_document(body: bytes) -> None:
+    """A web application answers each path with its page. Of a long one, the rest is not read."""
+    async with open_issuer() as issuer:
+        issuer.documents["/page"] = (200, {"content-type": "application/json"}, body)
+        assert await get(f"{issuer.id}/page", Zone.LOOPBACK) is None
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'"ok"', b"{}", b"[" * 60_000 + b"]" * 5, b" " * 70_000 + b"{"])
+async def test_json_is_a_document_whatever_it_says(body: bytes) -> None:
+    async with open_issuer() as issuer:
+        issuer.documents["/json"] = (200, {"content-type": "text/html"}, body)
+        if len(body) > MAX_DOCUMENT:
+            with pytest.raises(OAuthProblem, match="more than 64 KiB"):
+                await get(f"{issuer.id}/json", Zone.LOOPBACK)
+        else:
+            assert await get(f"{issuer.id}/json", Zone.LOOPBACK) == body
 
 
 ENDLESS = [
@@ -127,8 +162,11 @@ ENDLESS = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("head", "more"), ENDLESS)
-async def test_an_answer_without_an_end_is_cut_off(head: bytes, more: bytes) -> None:
+async def test_an_answer_without_an_end_is_cut_off(head: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interim responses by time alone."""
+    monkeypatch.setattr(issuer_http, "TIMEOUT", 0.5 if not head else issuer_http.TIMEOUT)
     sent = 0
 
     async def answer(stream: trio.SocketStream) -> None:
@@ -171,13 +209,16 @@ async def test_a_failing_issuer_may_answer_later(status: int) -> None:
                 await asking
 
 
-async def test_an_issuer_that_says_nothing_is_not_waited_for(autojump_clock: MockClock) -> None:
-    async def silent(url: Url, address: str | None = None) -> Any:
+async def test_an_issuer_that_says_nothing_is_not_waited_for(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(*_: object, **__: object) -> Any:
         await trio.sleep_forever()
 
+    monkeypatch.setattr(single_request, "send", silent)
+    trio.socket.set_custom_hostname_resolver(Names(login=[["93.184.216.34"]]))
     began = trio.current_time()
     http = IssuerHttp(Zone.PUBLIC)
-    http._connect = silent  # type: ignore[method-assign]
     with pytest.raises(IssuerUnreachable, match="did not answer within 5 s"):
         await http.get(Url.parse("https://login.example/"))
     assert trio.current_time() - began == pytest.approx(issuer_http.TIMEOUT)
@@ -300,3 +341,47 @@ async def test_a_server_whose_name_is_not_known() -> None:
     trio.socket.set_custom_hostname_resolver(Names(mcp=[[]]))
     with pytest.raises(IssuerUnreachable, match="cannot be looked up"):
         await find_home(Url.parse("https://mcp.example/mcp"))
+
+
+# Bodies that are compressed, and those without a length.
+
+
+def saying(body: bytes, *fields: str) -> Callable[[trio.SocketStream], Awaitable[None]]:
+    """A server whose answer ends with the connection."""
+
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.send_all("\r\n".join(["HTTP/1.1 200 X", *fields, "", ""]).encode() + body)
+
+    return answer
+
+
+async def test_a_document_may_be_compressed_though_nobody_asked() -> None:
+    async with answering(saying(gzip.compress(b'{"issuer":"x"}'), "content-encoding: gzip")) as url:
+        assert await get(url, Zone.LOOPBACK) == b'{"issuer":"x"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "why"),
+    [
+        (gzip.compress(b"[" + b"1," * 5_000_000 + b"1]"), "gzip", "KiB"),
+        (gzip.compress(b'{"issuer":"x"}')[:-4], "gzip", "broke"),
+        (b"{}", "gzip", "not valid gzip"),
+        (b"{}", "compress", r"compressed \(compress\)"),
+    ],
+    ids=["too-long", "cut", "no-gzip", "unknown-coding"],  # compressed bytes have a time in them
+)
+async def test_a_document_that_cannot_be_unpacked_is_none(body: bytes, coding: str, why: str) -> None:
+    async with answering(saying(body, f"content-encoding: {coding}")) as url:
+        with pytest.raises((IssuerUnreachable, OAuthProblem), match=why):
+            await get(url, Zone.LOOPBACK)
+
+
+async def test_of_tokens_without_a_length_only_complete_json_counts() -> None:
+    """A part of another form looks like the whole: a token that was cut would be kept."""
+    for body in (b"access_token=abc", b'{"access_token":"abc"', b""):
+        async with answering(saying(body)) as url:
+            with pytest.raises(IssuerUnreachable, match="no length"):
+                await IssuerHttp(Zone.LOOPBACK).post(url, Form([], b"code=x"))
+    async with answering(saying(b'{"access_token":"abc"}')) as url:
+        answer = await IssuerHttp(Zone.LOOPBACK).post(url, Form([], b"code=x"))
+        assert answer.body == b'{"access_token":"abc"}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from host.wire import keeper
-from host.wire.descent import KEEPER_NAME
+from host.wire.descent import KEEPER_NAME, LINK_NAME, SUBREAPER_NAME
 
 from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token
 
@@ -43,7 +44,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def running_keeper(*prefix: str) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes]]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        command = [sys.executable, "-I", "-S", *prefix, KEEPER, str(theirs.fileno()), KEEPER_NAME]
+        names = KEEPER_NAME, SUBREAPER_NAME, LINK_NAME
+        command = [sys.executable, "-I", "-S", *prefix, KEEPER, str(theirs.fileno()), *names]
         with subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True, env={}) as process:
             theirs.close()
             yield ours, process
@@ -54,12 +56,12 @@ def running_keeper(*prefix: str) -> Iterator[tuple[socket.socket, subprocess.Pop
 class Subreaper:
     """The host's end of a control socket."""
 
-    def __init__(self, host: socket.socket) -> None:
+    def __init__(self, host: socket.socket, sort: bytes = keeper.ORDINARY) -> None:
         self.control, far = socket.socketpair()
         self.control.settimeout(5)
         self.output, write = os.pipe()
         with far, open(os.devnull, "rb") as null:
-            socket.send_fds(host, [b"s"], [far.fileno(), null.fileno(), write, write])
+            socket.send_fds(host, [sort], [far.fileno(), null.fileno(), write, write])
         os.close(write)
         self.lines = self.control.makefile("rb")
 
@@ -98,6 +100,7 @@ def test_a_program_is_reported_from_its_start_to_the_end_of_its_tree(subreaper: 
     assert reports[2] == {"exit": 3}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("word", "status"), [(keeper.TERM, -signal.SIGTERM), (keeper.KILL, -signal.SIGKILL)])
 def test_one_byte_ends_a_program(subreaper: Subreaper, word: bytes, status: int) -> None:
     subreaper.order("/bin/sleep", "600")
@@ -123,12 +126,33 @@ def test_a_start_that_fails_is_the_last_it_says(subreaper: Subreaper) -> None:
     assert subreaper.says() is None
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("order", [b"", b"\0\0", b"\0\0\0\x09{", b"\0\0\0\x02no", b"\0\0\0\0"])
 def test_a_broken_order_starts_nothing(subreaper: Subreaper, order: bytes) -> None:
     subreaper.control.sendall(order)
     subreaper.control.shutdown(socket.SHUT_WR)
     assert list(subreaper.says() or {}) == ["subreaper"]
     assert subreaper.says() is None
+
+
+@pytest.mark.parametrize(
+    ("sort", "name", "is_lower"), [(keeper.ORDINARY, SUBREAPER_NAME, True), (keeper.LINK, LINK_NAME, False)]
+)
+def test_a_subreaper_has_the_name_of_its_sort_and_only_an_ordinary_one_the_lower_limit(
+    sort: bytes, name: str, is_lower: bool
+) -> None:
+    program = "import os, resource; print(open(f'/proc/{os.getppid()}/comm').read(), *resource.getrlimit(10))"
+    with running_keeper() as (ours, _):
+        subreaper = Subreaper(ours, sort)
+        subreaper.order(sys.executable, "-I", "-S", "-c", program)
+        said = ""
+        while data := os.read(subreaper.output, 100):
+            said += data.decode()
+        assert said.split()[0] == name
+        own = resource.getrlimit(10)[1]
+        lower = keeper._MARK if own == resource.RLIM_INFINITY else own - 1
+        assert int(said.split()[2]) == (lower if is_lower else own)
+        subreaper.close()
 
 
 def test_a_fork_that_fails_is_reported() -> None:

@@ -1,6 +1,4 @@
-"""HTTP over real sockets and the real clock: each row holds for both servers, `listener.py` and
-`hypercorn_listener.py`.
-"""
+"""HTTP/1.1 over real sockets and the real clock."""
 
 from __future__ import annotations
 
@@ -10,10 +8,10 @@ import os
 import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from weakref import ref
 
 import h2.connection
 import pytest
@@ -22,7 +20,19 @@ import trio.testing
 
 from host.wire import listener
 from host.wire.acceptor import MANY_CONNECTIONS, RESUME_SPREAD
-from host.wire.asgi import PEER, Immediate, Receive, Scope, Send, examine_sender, immediate, of_head, until_disconnect
+from host.wire.asgi import (
+    FINDINGS,
+    PEER,
+    Immediate,
+    Receive,
+    Scope,
+    Send,
+    Wait,
+    examine_sender,
+    immediate,
+    of_head,
+    until_disconnect,
+)
 from host.wire.head import MAX_HEAD
 from host.wire.port import bind_unix
 from host.wire.slots import MANY_HEADS
@@ -34,11 +44,11 @@ from .sites import (
     GET,
     SOON,
     Flood,
-    Serving,
     Site,
     ask,
     begin,
     clients,
+    connection_beside,
     connections_of,
     everything,
     finish,
@@ -49,21 +59,21 @@ from .sites import (
     part,
     read_to,
     reset,
-    serve_at_port,
+    serving,
     until_gone,
 )
 
 # Answering
 
 
-async def test_requests_follow_each_other_on_one_connection(serving: Serving) -> None:
+async def test_requests_follow_each_other_on_one_connection() -> None:
     async with serving(hello) as site, await site.connect() as stream:
         for size in (0, 3, 4000):
             await stream.send_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
             assert (await read_to(stream, b"got %4d" % size)).startswith(b"HTTP/1.1 200")
 
 
-async def test_the_scope_carries_the_path_as_it_was_sent(serving: Serving) -> None:
+async def test_the_scope_carries_the_path_as_it_was_sent() -> None:
     scopes = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,9 +90,7 @@ async def test_the_scope_carries_the_path_as_it_was_sent(serving: Serving) -> No
     assert scope["client"][0] == "127.0.0.1"
 
 
-async def test_at_a_unix_socket_the_app_learns_which_process_asks_and_at_a_port_it_does_not(
-    serving: Serving, server: ModuleType, tmp_path: Path
-) -> None:
+async def test_at_a_unix_socket_the_app_learns_which_process_asks_and_at_a_port_it_does_not(tmp_path: Path) -> None:
     async def who(scope: Scope, receive: Receive, send: Send) -> None:
         pid = examine_sender(scope).pid if PEER in scope["extensions"] else 0
         await finish(send, b"%04d" % (pid % 10_000))
@@ -91,14 +99,14 @@ async def test_at_a_unix_socket_the_app_learns_which_process_asks_and_at_a_port_
         assert (await ask(site, GET + b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")).count(b"0000") == 2
     path = tmp_path / "1.sock"
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(server.serve_http, who, bind_unix(path)))
+        await nursery.start(partial(listener.serve_http, who, bind_unix(path)))
         async with await trio.open_unix_socket(path) as stream:
             await stream.send_all(GET + b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
             assert (await everything(stream)).count(b"%04d" % (os.getpid() % 10_000)) == 2
         nursery.cancel_scope.cancel()
 
 
-async def test_pipelined_requests_are_answered_in_their_order(serving: Serving) -> None:
+async def test_pipelined_requests_are_answered_in_their_order() -> None:
     def post(body: bytes, *fields: bytes) -> bytes:
         return b"".join([b"POST / HTTP/1.1\r\nHost: a\r\n", *fields, b"Content-Length: %d\r\n\r\n" % len(body), body])
 
@@ -107,7 +115,7 @@ async def test_pipelined_requests_are_answered_in_their_order(serving: Serving) 
     assert re.findall(rb"got +(\d+)", answers) == [b"1", b"0", b"100000", b"3"]
 
 
-async def test_an_answer_without_reading_the_body_reaches_a_client_that_still_sends_it(serving: Serving) -> None:
+async def test_an_answer_without_reading_the_body_reaches_a_client_that_still_sends_it() -> None:
     """Closing on unread bytes would reset the connection, and the answer with it."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +130,7 @@ async def test_an_answer_without_reading_the_body_reaches_a_client_that_still_se
 
 
 @pytest.mark.slow
-async def test_a_client_that_reads_slowly_gets_a_long_answer_whole(serving: Serving) -> None:
+async def test_a_client_that_reads_slowly_gets_a_long_answer_whole() -> None:
     size = 8 * 1024 * 1024
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,7 +148,7 @@ async def test_a_client_that_reads_slowly_gets_a_long_answer_whole(serving: Serv
 
 
 @pytest.mark.slow
-async def test_an_app_that_reads_slowly_holds_the_client_back(serving: Serving) -> None:
+async def test_an_app_that_reads_slowly_holds_the_client_back() -> None:
     go = trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,7 +174,7 @@ async def test_an_app_that_reads_slowly_holds_the_client_back(serving: Serving) 
         assert (await read_to(stream, b"got")).startswith(b"HTTP/1.1 200")
 
 
-async def test_expect_continue_is_answered(serving: Serving) -> None:
+async def test_expect_continue_is_answered() -> None:
     async with serving(hello) as site, await site.connect() as stream:
         await stream.send_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert (await read_to(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
@@ -174,7 +182,7 @@ async def test_expect_continue_is_answered(serving: Serving) -> None:
         await read_to(stream, b"got    2")
 
 
-async def test_of_pipelined_requests_little_is_held(serving: Serving, server: ModuleType) -> None:
+async def test_of_pipelined_requests_little_is_held() -> None:
     """While a request is worked on, no more than a head of the next ones: no budget counts them. All of them are
     answered."""
     working, go_on = trio.Event(), trio.Event()
@@ -186,16 +194,14 @@ async def test_of_pipelined_requests_little_is_held(serving: Serving, server: Mo
             await go_on.wait()
         await finish(send)
 
-    others = connections_of(server)
+    others = connections_of()
     request = b"GET / HTTP/1.1\r\nhost: x\r\npad: " + b"p" * 4000 + b"\r\n\r\n"
     async with serving(app) as site, await site.connect() as stream, trio.open_nursery() as nursery:
         nursery.start_soon(stream.send_all, request * 200)
         await working.wait()
         await trio.sleep(0.1)  # the kernel takes its time
-        (connection,) = (each for id, each in connections_of(server).items() if id not in others)
-        held = held_by(connection)
-        assert held[0]
-        assert all(each <= MAX_HEAD for each in held)
+        connection = connection_beside(others)
+        assert 0 < len(connection.buffer) <= MAX_HEAD
         go_on.set()
         heard = b""
         with trio.fail_after(20):
@@ -203,14 +209,7 @@ async def test_of_pipelined_requests_little_is_held(serving: Serving, server: Mo
                 heard += await stream.receive_some()
 
 
-def held_by(connection: Any) -> list[int]:
-    """Bytes of the next requests that a connection holds."""
-    if isinstance(connection, listener.ClientConnection):
-        return [len(connection.buffer)]
-    return [len(connection._pipelined), len(connection._protocol.connection.trailing_data[0])]
-
-
-# Bytes that nobody serves. Where an exception is named, it ends a server of hypercorn 0.18 alone
+# Bytes that nobody serves. Where an exception is named, it has ended another server
 
 
 def settings(value: bytes) -> bytes:
@@ -269,7 +268,7 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("name", CRASHES)
-async def test_bytes_that_nobody_serves_end_their_connection_only(serving: Serving, name: str) -> None:
+async def test_bytes_that_nobody_serves_end_their_connection_only(name: str) -> None:
     """The client is refused and closed on, other connections keep streaming, new ones are served."""
     request, status = CRASHES[name]
     seen: list[str] = []
@@ -299,7 +298,7 @@ async def test_bytes_that_nobody_serves_end_their_connection_only(serving: Servi
     assert set(seen) == {"http"}
 
 
-async def test_no_mutation_of_known_bytes_ends_the_server(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_mutation_of_known_bytes_ends_the_server(caplog: pytest.LogCaptureFixture) -> None:
     """A seeded fuzz: what it finds belongs into the table above."""
     chance = random.Random(20260101)
     corpus = [*(request for request, _ in CRASHES.values() if len(request) < 2000), GET, GET + GET]
@@ -326,7 +325,7 @@ async def test_no_mutation_of_known_bytes_ends_the_server(serving: Serving, capl
 # The app's failures
 
 
-async def test_an_app_that_fails_is_answered_for_and_logged(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_app_that_fails_is_answered_for_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/early":
             raise ValueError("secret words")
@@ -349,9 +348,7 @@ async def test_an_app_that_fails_is_answered_for_and_logged(serving: Serving, ca
     assert [(record.name, record.levelno) for record in caplog.records] == [("colonnade.listener", logging.ERROR)] * 2
 
 
-async def test_an_app_that_breaks_its_promise_of_length_ends_its_connection(
-    serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_app_that_breaks_its_promise_of_length_ends_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/":
             await hello(scope, receive, send)
@@ -369,7 +366,7 @@ async def test_an_app_that_breaks_its_promise_of_length_ends_its_connection(
 
 
 @pytest.mark.slow
-async def test_a_head_that_comes_slowly_is_cut(serving: Serving) -> None:
+async def test_a_head_that_comes_slowly_is_cut() -> None:
     async with serving(hello, head_timeout=0.4) as site, await site.connect() as stream:
         started = trio.current_time()
 
@@ -386,7 +383,7 @@ async def test_a_head_that_comes_slowly_is_cut(serving: Serving) -> None:
 
 
 @pytest.mark.slow
-async def test_of_many_incomplete_heads_those_beyond_a_number_get_little_time(serving: Serving) -> None:
+async def test_of_many_incomplete_heads_those_beyond_a_number_get_little_time() -> None:
     async with serving(hello, head_timeout=60) as site, clients(site) as connect:
         first, *others = [await connect() for _ in range(MANY_HEADS + 10)]
         for stream in (first, *others):
@@ -398,7 +395,7 @@ async def test_of_many_incomplete_heads_those_beyond_a_number_get_little_time(se
         assert b" 200 " in await read_to(first, b"got    0")
 
 
-async def test_a_head_that_comes_byte_by_byte_is_answered_and_so_is_what_follows_it(serving: Serving) -> None:
+async def test_a_head_that_comes_byte_by_byte_is_answered_and_so_is_what_follows_it() -> None:
     """Parts of a line are kept from the parser: none is lost, and none is left over for the next request."""
     long = GET.replace(b"\r\n\r\n", b"\r\nX-Long: " + b"a" * 200 + b"\r\n\r\n")
     async with serving(hello) as site, await site.connect() as stream:
@@ -409,7 +406,7 @@ async def test_a_head_that_comes_byte_by_byte_is_answered_and_so_is_what_follows
             assert b" 200 " in await read_to(stream, b"got    0")
 
 
-async def test_connections_that_end_at_once_are_gone_soon(serving: Serving) -> None:
+async def test_connections_that_end_at_once_are_gone_soon() -> None:
     async with serving(hello) as site:
         await lives_on(site)
         before = len(os.listdir("/proc/self/fd"))
@@ -425,28 +422,26 @@ async def test_connections_that_end_at_once_are_gone_soon(serving: Serving) -> N
         await lives_on(site)
 
 
-async def test_a_connection_that_has_ended_is_gone_without_the_collector_of_garbage(
-    serving: Serving, server: ModuleType
-) -> None:
+async def test_a_connection_that_has_ended_is_gone_without_the_collector_of_garbage() -> None:
     """Otherwise the collector would stop the event loop to find thousands of ended connections."""
 
     gc.disable()
     try:
-        others = connections_of(server)  # of tests before this one
+        others = connections_of()  # of tests before this one
         async with serving(hello) as site:
             for _ in range(3):
                 async with await site.connect() as stream:
                     await stream.send_all(GET)
                     await read_to(stream, b"got    0")
             with trio.fail_after(5):
-                while connections_of(server).keys() - others.keys():  # noqa: ASYNC110 - see above
+                while connections_of().keys() - others.keys():  # noqa: ASYNC110 - see above
                     await trio.sleep(0.01)
     finally:
         gc.enable()
 
 
 @pytest.mark.slow
-async def test_the_next_head_has_its_own_deadline_and_the_time_before_it_another(serving: Serving) -> None:
+async def test_the_next_head_has_its_own_deadline_and_the_time_before_it_another() -> None:
     async with serving(hello, head_timeout=0.2, idle_timeout=0.6) as site, await site.connect() as stream:
         await stream.send_all(GET)
         await read_to(stream, b"got    0")
@@ -466,7 +461,7 @@ async def test_the_next_head_has_its_own_deadline_and_the_time_before_it_another
 
 
 @pytest.mark.slow
-async def test_a_silent_stream_has_no_deadline(serving: Serving) -> None:
+async def test_a_silent_stream_has_no_deadline() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await begin(send)
         await trio.sleep(0.8)  # far longer than the deadlines below
@@ -479,7 +474,7 @@ async def test_a_silent_stream_has_no_deadline(serving: Serving) -> None:
 
 
 @pytest.mark.slow
-async def test_a_client_that_does_not_read_is_dropped(serving: Serving) -> None:
+async def test_a_client_that_does_not_read_is_dropped() -> None:
     app = Flood()
     async with serving(app, write_timeout=0.5) as site, await site.connect() as stream:
         await stream.send_all(FLOOD)
@@ -502,7 +497,7 @@ LEAVING: list[Callable[[trio.SocketStream], None]] = [leaves_with_fin, half_clos
 )
 @pytest.mark.parametrize("streams", [True, False])
 async def test_the_disconnect_is_heard_at_once(
-    serving: Serving, leave: Callable[[trio.SocketStream], None], after: bytes, streams: bool
+    leave: Callable[[trio.SocketStream], None], after: bytes, streams: bool
 ) -> None:
     """In an event stream or before the answer, with a pipelined request waiting, or in the middle of a body."""
     ready, gone = trio.Event(), trio.Event()
@@ -527,7 +522,6 @@ async def test_the_disconnect_is_heard_at_once(
 
 @pytest.mark.parametrize("leave", [leaves_with_fin, reset])
 async def test_the_disconnect_is_heard_by_an_app_that_is_stuck_in_sending(
-    serving: Serving,
     leave: Callable[[trio.SocketStream], None],
 ) -> None:
     app = Flood()
@@ -541,7 +535,7 @@ async def test_the_disconnect_is_heard_by_an_app_that_is_stuck_in_sending(
 
 
 @pytest.mark.parametrize("leave", LEAVING)
-async def test_an_app_whose_client_left_goes_on(serving: Serving, leave: Callable[[trio.SocketStream], None]) -> None:
+async def test_an_app_whose_client_left_goes_on(leave: Callable[[trio.SocketStream], None]) -> None:
     ready, go, ended = trio.Event(), trio.Event(), trio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -566,7 +560,7 @@ async def test_an_app_whose_client_left_goes_on(serving: Serving, leave: Callabl
             assert (await everything(stream)).endswith(b"done"), "it can still be told"
 
 
-async def test_an_app_may_give_up_sending_and_the_connection_breaks_with_it(serving: Serving) -> None:
+async def test_an_app_may_give_up_sending_and_the_connection_breaks_with_it() -> None:
     """Half a message must not be followed by another."""
     gave_up = trio.Event()
 
@@ -589,7 +583,7 @@ async def test_an_app_may_give_up_sending_and_the_connection_breaks_with_it(serv
         await lives_on(site)
 
 
-async def test_a_send_that_was_cancelled_before_it_began_does_no_harm(serving: Serving) -> None:
+async def test_a_send_that_was_cancelled_before_it_began_does_no_harm() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await begin(send)
         with trio.CancelScope() as cancelled:
@@ -606,7 +600,7 @@ async def test_a_send_that_was_cancelled_before_it_began_does_no_harm(serving: S
         assert b"second" in answer
 
 
-async def test_bodies_in_chunks_are_read_and_what_follows_them_is_answered(serving: Serving) -> None:
+async def test_bodies_in_chunks_are_read_and_what_follows_them_is_answered() -> None:
     chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"5;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n"
     async with serving(hello) as site, await site.connect() as stream:
@@ -629,7 +623,7 @@ async def test_bodies_in_chunks_are_read_and_what_follows_them_is_answered(servi
     ],
     ids=["head", "body", "chunk"],
 )
-async def test_a_request_that_ends_in_its_middle_is_refused(sent: bytes, serving: Serving) -> None:
+async def test_a_request_that_ends_in_its_middle_is_refused(sent: bytes) -> None:
     async with serving(hello) as site, await site.connect() as stream:
         await stream.send_all(sent)
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -637,7 +631,7 @@ async def test_a_request_that_ends_in_its_middle_is_refused(sent: bytes, serving
         assert (await everything(stream)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_a_body_that_breaks_off_malformed_ends_its_request_and_its_connection(serving: Serving) -> None:
+async def test_a_body_that_breaks_off_malformed_ends_its_request_and_its_connection() -> None:
     """Before the response begins the client is told; after that only the end of the connection tells it."""
     gone = trio.Event()
 
@@ -662,7 +656,7 @@ async def test_a_body_that_breaks_off_malformed_ends_its_request_and_its_connect
         gone = trio.Event()
 
 
-async def test_a_response_to_head_has_no_body(serving: Serving) -> None:
+async def test_a_response_to_head_has_no_body() -> None:
     async with serving(hello) as site, await site.connect() as stream:
         await stream.send_all(GET.replace(b"GET", b"HEAD") + GET)
         answers = await read_to(stream, b"got    0")
@@ -670,7 +664,7 @@ async def test_a_response_to_head_has_no_body(serving: Serving) -> None:
         assert answers.count(b"got") == 1
 
 
-async def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_its_connection(serving: Serving) -> None:
+async def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_its_connection() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await begin(send)
         await part(send, b"one")
@@ -682,9 +676,7 @@ async def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_its_connection(
         assert answer.endswith(b"\r\n\r\nonetwo")
 
 
-async def test_a_header_that_would_split_the_response_is_not_sent(
-    serving: Serving, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_header_that_would_split_the_response_is_not_sent(caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"0"), (b"x", b"a\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -696,7 +688,7 @@ async def test_a_header_that_would_split_the_response_is_not_sent(
     assert len(caplog.records) == 1
 
 
-# The default server alone
+# Writes, and what is kept of a head
 
 
 async def test_a_short_answer_is_one_write_and_so_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -708,7 +700,7 @@ async def test_a_short_answer_is_one_write_and_so_is_a_refusal(monkeypatch: pyte
 
     listener_write = listener.ClientConnection._write_now
     monkeypatch.setattr(listener.ClientConnection, "_write_now", write_now)
-    async with serve_at_port(listener.serve_http, hello) as site:
+    async with serving(hello) as site:
         await lives_on(site)
         await ask(site, b"nonsense\r\n\r\n")
     assert [each[:13] for each in written] == [b"HTTP/1.1 200 ", b"HTTP/1.1 400 "]
@@ -721,7 +713,7 @@ async def test_a_client_waits_for_leave_to_send_its_body_only_if_the_app_wants_i
         await finish(send)
 
     head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
-    async with serve_at_port(listener.serve_http, app) as site:
+    async with serving(app) as site:
         async with await site.connect() as stream:
             await stream.send_all(head % b"/")
             assert await read_to(stream, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -746,7 +738,7 @@ async def test_heads_that_are_repeated_are_read_like_others() -> None:
 
     head = b"POST /a HTTP/1.1\r\nHost: a\r\nX: 1\r\nContent-Length: 3\r\n\r\n"
     others = (head.replace(b"/a", b"/b"), head.replace(b"X: 1\r\n", b""), head.replace(b"X: 1", b"X: 12"))
-    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+    async with serving(app) as site, await site.connect() as stream:
         for each in (head, head, *others, head):
             await stream.send_all(each + b"abc" + each)
             await read_to(stream, b"got    3")
@@ -785,7 +777,7 @@ async def test_tasks_that_an_app_left_behind_disturb_no_later_request() -> None:
                 await trio.testing.wait_all_tasks_blocked(0.01)
             await finish(send)
 
-        async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+        async with serving(app) as site, await site.connect() as stream:
             for _ in range(3):
                 await stream.send_all(GET)
                 assert b"late" not in await read_to(stream, b"done")
@@ -816,7 +808,7 @@ async def test_a_body_that_came_with_its_head_can_be_taken_at_once_and_answered(
     def post(body: bytes) -> bytes:
         return b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
-    async with serve_at_port(listener.serve_http, app) as site:
+    async with serving(app) as site:
         async with await site.connect() as stream:
             await stream.send_all(post(b"part")[:-2])
             await trio.testing.wait_all_tasks_blocked(0.01)
@@ -849,7 +841,7 @@ async def test_an_answer_that_the_client_does_not_take_at_once_is_sent_while_the
         else:
             await rest
 
-    async with serve_at_port(listener.serve_http, app) as site:
+    async with serving(app) as site:
         async with await site.connect() as stream:
             await stream.send_all(GET)
             received = len(await read_to(stream, b"\r\n\r\n"))
@@ -860,6 +852,131 @@ async def test_an_answer_that_the_client_does_not_take_at_once_is_sent_while_the
             await trio.sleep(0.2)
             assert len(await everything(stream)) < size, "it breaks its connection"
     assert len(rests) == 2
+
+
+async def test_a_part_that_the_client_does_not_take_at_once_is_sent_before_anything_else() -> None:
+    """Or breaks its connection."""
+    size, taken = 32 * 1024 * 1024, list[bool | Wait]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        taken.extend(at_once.send_part(part) for part in (b"a", b"b" * size))
+        if scope["path"] == "/given-up":
+            return
+        if scope["path"] == "/waits":
+            taken.append(await at_once.wait_client(60))
+        await send({"type": "http.response.body", "body": b"c"})
+
+    async with serving(app) as site:
+        for path in (b"/waits ", b"/sends ", b"/given-up "):
+            async with await site.connect() as stream:
+                await stream.send_all(GET.replace(b"/ ", path))
+                received = bytearray()
+                with suppress(trio.BrokenResourceError):
+                    while not received.endswith(b"0\r\n\r\n") and (data := await stream.receive_some(1024 * 1024)):
+                        received += data
+                whole = path != b"/given-up "
+                assert (received.count(b"b") >= size) == whole
+                assert received.endswith(b"1\r\nc\r\n0\r\n\r\n") == whole
+    assert taken == [True, False, Wait.WOKEN, True, False, True, False]
+
+
+async def test_an_app_that_waits_for_its_client_is_told_why_the_wait_ends() -> None:
+    """A request that follows meanwhile ends no wait, and is answered."""
+    ends: list[Wait] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        assert at_once.send_part(b"x")
+        if not ends:
+            ends.append(await at_once.wait_client(0.05))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call, at_once.wake)
+                ends.append(await at_once.wait_client(60))
+            at_once.wake()
+            ends.append(await at_once.wait_client(60))
+        else:
+            ends.append(await at_once.wait_client(60))
+        await send({"type": "http.response.body", "body": b"y"})
+
+    async def call(wake: Callable[[], None]) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        wake()
+
+    async with serving(app) as site, await site.connect() as stream:
+        await stream.send_all(GET * 2)
+        await read_to(stream, b"1\r\nx\r\n1\r\ny\r\n0\r\n\r\n")
+        assert ends == [Wait.SILENT, Wait.WOKEN, Wait.WOKEN]
+        await stream.send_eof()
+        await everything(stream)
+    assert ends[3:] == [Wait.LEFT]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_that_an_app_does_not_read_is_not_held_while_it_waits_for_its_client(*, chunked: bool) -> None:
+    ends: list[Wait] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        ends.append(await at_once.wait_client(60))
+
+    size, count = 1024 * 1024, 16
+    framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % (size * count)
+    piece = b"%x\r\n%b\r\n" % (size, b"x" * size) if chunked else b"x" * size
+    others = connections_of()
+    async with serving(app) as site, await site.connect() as stream:
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % framing)
+        await read_to(stream, b"\r\n\r\n")
+        connection = connection_beside(others)
+        for _ in range(count):
+            await stream.send_all(piece)
+            assert len(connection.buffer) <= MAX_HEAD
+        await stream.send_all(b"no size\r\n" if chunked else GET)
+        if not chunked:  # with it, what follows is malformed
+            await stream.send_eof()
+        await everything(stream)
+    assert ends == [Wait.LEFT]
+
+
+async def test_a_stream_that_goes_on_after_its_app_holds_nothing_of_the_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And it ends, or fails, as one in the app does."""
+
+    class Held:
+        pass
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        scope["held"] = Held()
+        scope["extensions"][FINDINGS]["held"] = found = Held()
+        left = [ref(scope["held"]), ref(found)]
+        fails = scope["path"] == "/fails"
+
+        async def serve() -> None:
+            assert [each() for each in left] == [None, None]
+            if fails:
+                raise ValueError("no such state")
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x"})
+
+        at_once.go_on(serve)
+
+    async with serving(app) as site:
+        async with await site.connect() as stream:
+            for _ in range(2):
+                await stream.send_all(GET)
+                assert (await read_to(stream, b"0\r\n\r\n")).endswith(b"1\r\nx\r\n0\r\n\r\n")
+            await stream.send_all(GET.replace(b"/ ", b"/fails "))
+            assert b" 500 " in await everything(stream)
+    assert "the app failed on GET b'/fails'" in caplog.text
 
 
 async def test_nothing_is_sent_at_once_after_the_end_of_a_request() -> None:
@@ -874,7 +991,7 @@ async def test_nothing_is_sent_at_once_after_the_end_of_a_request() -> None:
             assert kept[0].begin_response(200, (), b"late") is None
         await finish(send)
 
-    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+    async with serving(app) as site, await site.connect() as stream:
         for _ in range(2):
             await stream.send_all(GET)
             assert b"late" not in await read_to(stream, b"done")
@@ -893,7 +1010,7 @@ async def test_a_client_that_always_has_another_request_lets_others_in_between()
             await trio.lowlevel.checkpoint()
             passes += 1
 
-    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+    async with serving(app) as site, await site.connect() as stream:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count)
             nursery.start_soon(stream.send_all, GET * 300)
@@ -914,7 +1031,7 @@ async def test_an_app_that_only_sends_to_a_client_that_left_lets_others_run_and_
                 await part(send, b"x")
         ended.set()
 
-    async with serve_at_port(listener.serve_http, app) as site:
+    async with serving(app) as site:
         async with await site.connect() as stream:
             await stream.send_all(GET)
             await stream.receive_some()
@@ -929,7 +1046,7 @@ async def test_an_app_that_fails_before_the_first_byte_of_its_answer_was_sent_is
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         raise ValueError("secret words")
 
-    async with serve_at_port(listener.serve_http, app) as site:
+    async with serving(app) as site:
         answer = await ask(site, GET)
     assert answer.startswith(b"HTTP/1.1 500 ")
     assert answer.count(b"HTTP/1.1") == 1
@@ -953,13 +1070,13 @@ async def test_little_is_read_beyond_the_end_of_a_body() -> None:
     )
     for framing in framings:
         read, go_on = trio.Event(), trio.Event()
-        others = connections_of(listener)
-        async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+        others = connections_of()
+        async with serving(app) as site, await site.connect() as stream:
             async with trio.open_nursery() as nursery:
                 post = b"POST / HTTP/1.1\r\nHost: a\r\n" + framing
                 nursery.start_soon(stream.send_all, post + GET * 10_000)
                 await read.wait()
-                (connection,) = (each for id, each in connections_of(listener).items() if id not in others)
+                connection = connection_beside(others)
                 assert len(connection.buffer) <= MAX_HEAD
                 nursery.cancel_scope.cancel()
             go_on.set()
@@ -974,9 +1091,9 @@ async def test_a_malformed_body_is_not_read_on_by_an_app_that_waits_for_the_end(
         waiting.set()
         await trio.sleep_forever()
 
-    others = connections_of(listener)
+    others = connections_of()
     chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+    async with serving(app) as site, await site.connect() as stream:
         await stream.send_all(chunked)
         await trio.testing.wait_all_tasks_blocked(0.01)
         async with trio.open_nursery() as nursery:
@@ -984,6 +1101,6 @@ async def test_a_malformed_body_is_not_read_on_by_an_app_that_waits_for_the_end(
             with trio.fail_after(SOON):
                 await waiting.wait()
             await trio.testing.wait_all_tasks_blocked(0.01)
-            (connection,) = (each for id, each in connections_of(listener).items() if id not in others)
+            connection = connection_beside(others)
             assert len(connection.buffer) <= MAX_HEAD
             nursery.cancel_scope.cancel()

@@ -106,6 +106,7 @@ USELESS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.few(3)
 @USELESS
 async def test_beyond_the_budget_the_connection_ends_and_backs_off(
     send: Send, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
@@ -147,6 +148,7 @@ NEEDLESS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", NEEDLESS)
 async def test_legal_messages_that_nobody_needs_have_a_limit_too(
     kind: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
@@ -178,6 +180,7 @@ LARGE = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", LARGE)
 async def test_a_large_message_that_nobody_waits_for_counts_by_its_size(kind: str, autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
@@ -212,6 +215,7 @@ async def test_a_large_answer_that_is_awaited_is_no_noise(autojump_clock: MockCl
         assert failures(world) == []
 
 
+@pytest.mark.slow
 async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
@@ -349,6 +353,7 @@ async def test_one_clients_long_answers_fail_alone_at_a_shared_server() -> None:
             assert server.connections == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "noise",
     ['{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}', "", '{"jsonrpc":"2.0"}'],

@@ -53,29 +53,22 @@ async def test_two_hundred_connections_read_no_more_at_a_time_than_the_portion(r
         assert min(later - at for at, later in pairwise(busy)) >= PASSES - 1  # the read comes a pass after its turn
 
 
-async def test_those_who_send_single_bytes_let_nobody_else_wait(reads: Reads) -> None:
+@pytest.mark.parametrize(
+    ("others", "theirs", "mine", "times", "passes"),
+    [(600, 1, PORTION, 48, PASSES * 48 + PASSES), (100, PORTION, 1, 10, 3 * 10)],
+)
+async def test_neither_single_bytes_nor_large_bodies_let_the_other_wait(
+    reads: Reads, others: int, theirs: int, mine: int, times: int, passes: int
+) -> None:
     portions = Portions()
     async with trio.open_nursery() as nursery:
-        for each in range(600):
-            nursery.start_soon(read, portions, reads, str(each), 1, 1000)
+        for each in range(others):
+            nursery.start_soon(read, portions, reads, str(each), theirs, 1000)
         for _ in range(10):
             await trio.lowlevel.checkpoint()
         before = len(reads.passes)
-        await read(portions, reads, "large", PORTION, 48)
-        assert len(reads.passes) - before <= PASSES * 48 + PASSES
-        nursery.cancel_scope.cancel()
-
-
-async def test_one_byte_waits_for_no_large_body(reads: Reads) -> None:
-    portions = Portions()
-    async with trio.open_nursery() as nursery:
-        for each in range(100):
-            nursery.start_soon(read, portions, reads, str(each), PORTION, 1000)
-        for _ in range(10):
-            await trio.lowlevel.checkpoint()
-        before = len(reads.passes)
-        await read(portions, reads, "small", 1, 10)
-        assert len(reads.passes) - before <= 3 * 10
+        await read(portions, reads, "mine", mine, times)
+        assert len(reads.passes) - before <= passes
         nursery.cancel_scope.cancel()
 
 

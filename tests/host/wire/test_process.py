@@ -133,6 +133,7 @@ async def test_it_runs_in_its_directory_and_a_relative_program_is_found_there(ke
         assert await everything(child.stdout) == f"{tmp_path}\n".encode()
 
 
+@pytest.mark.slow
 async def test_twenty_at_once(keeper: Keeper) -> None:
     async def one(number: int) -> None:
         async with start(keeper, "sh", "-c", f"read line; exit {number}") as child:
@@ -147,16 +148,17 @@ async def test_twenty_at_once(keeper: Keeper) -> None:
 # What cannot be started
 
 
+@pytest.mark.slow
 async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
     """A slot is held until the program runs, and not while it is used."""
     starting = most = 0
     begin, order = keeper._begin, Child._send_order
 
-    async def began() -> Child:
+    async def began(sort: bytes) -> Child:
         nonlocal starting, most
         starting += 1
         most = max(most, starting)
-        return await begin()
+        return await begin(sort)
 
     async def ordered(child: Child, text: bytes) -> None:
         nonlocal starting
@@ -186,6 +188,7 @@ async def test_fifty_at_once_start_eight_at_a_time(keeper: Keeper) -> None:
     assert most == MAX_CONCURRENT_STARTS == 8
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("argv", "cwd", "reason"),
     [
@@ -318,6 +321,7 @@ async def test_a_launcher_that_leaves_is_an_exit_and_what_it_left_is_swept(keepe
         await until(lambda: not carrying(token), 1)
 
 
+@pytest.mark.slow
 async def test_a_fork_bomb_is_ended(keeper: Keeper) -> None:
     """Each process forks on and dies, so that no list of them is right for longer than a moment."""
     code = (
@@ -380,6 +384,7 @@ async def test_closing_the_keeper_kills_what_is_still_open() -> None:
 # When something is killed
 
 
+@pytest.mark.slow
 async def test_a_killed_subreaper_is_an_exit_and_takes_its_tree_along(keeper: Keeper) -> None:
     async with family(keeper, "stubborn") as (child, token), start(keeper, "cat") as sibling:
         os.kill(child._subreaper, signal.SIGKILL)
@@ -396,6 +401,7 @@ async def test_a_subreaper_that_was_stopped_cannot_keep_its_tree(keeper: Keeper)
     await until(lambda: not carrying(token), 1)
 
 
+@pytest.mark.slow
 async def test_a_killed_keeper_is_replaced_and_its_programs_go_on(keeper: Keeper) -> None:
     async with family(keeper) as (child, token):
         first = keeper.pid
@@ -409,6 +415,7 @@ async def test_a_killed_keeper_is_replaced_and_its_programs_go_on(keeper: Keeper
     assert carrying(token) == []
 
 
+@pytest.mark.slow
 async def test_a_host_that_adopts_sees_to_what_a_killed_keeper_and_subreaper_leave() -> None:
     with running_host("subreaper", "stubborn", "respawn") as (host, token, (keeper, subreaper, _)):
         os.kill(keeper, signal.SIGKILL)
@@ -466,12 +473,14 @@ async def test_nothing_outlives_a_killed_host_whose_keeper_is_stopped_after_its_
         await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2.5)
 
 
+@pytest.mark.slow
 async def test_a_keeper_that_was_stopped_starts_the_next_program(keeper: Keeper) -> None:
     os.kill(keeper.pid, signal.SIGSTOP)
     async with start(keeper, "sh", "-c", "exit 5") as child:
         assert await child.wait() == 5
 
 
+@pytest.mark.slow
 async def test_closing_a_keeper_that_was_stopped_takes_no_longer() -> None:
     async with open_keeper() as keeper:
         os.kill(keeper.pid, signal.SIGSTOP)
@@ -479,6 +488,7 @@ async def test_closing_a_keeper_that_was_stopped_takes_no_longer() -> None:
     assert process.returncode == 0  # it ended by itself, not by SIGKILL
 
 
+@pytest.mark.slow
 async def test_keeper_and_subreapers_sleep_through_the_signals_of_a_terminal() -> None:
     with running_host() as (host, token, (keeper, subreaper, _)):
         for pid in (keeper, subreaper):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 
 from host.url import Url
-from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
+from host.wire.proxies import InvalidProxy, authorization_of, proxy_for
 
 PROXY = "http://proxy.corp:3128"
 
@@ -105,7 +107,7 @@ def test_what_is_no_http_proxy_is_refused(written: str) -> None:
         goes_through("https://example.com/", https_proxy=written)
 
 
-def test_credentials_of_a_proxy() -> None:
-    assert credentials_of(Url.parse("http://me:p%40ss:x@proxy/")) == (b"me", b"p@ss:x")
-    assert credentials_of(Url.parse("http://me@proxy/")) == (b"me", b"")
-    assert credentials_of(Url.parse(PROXY)) is None
+def test_authorization_of_a_proxy() -> None:
+    assert authorization_of(Url.parse("http://me:p%40ss:x@proxy/")) == "Basic " + b64encode(b"me:p@ss:x").decode()
+    assert authorization_of(Url.parse("http://me@proxy/")) == "Basic bWU6"
+    assert authorization_of(Url.parse(PROXY)) is None

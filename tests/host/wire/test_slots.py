@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from host.wire.slots import EXTRA, INCOMPLETE_TIMEOUT, RECENT_WINDOW, RESERVED, SERVED_EXTRA, Phase, Slots
+from tests.kit.examples import examples
 
 
 class Played:
@@ -428,4 +429,4 @@ class AnyLife(RuleBasedStateMachine):
 
 
 TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(max_examples=20, stateful_step_count=50)
+TestAnyLife.settings = settings(max_examples=examples(20), stateful_step_count=50)

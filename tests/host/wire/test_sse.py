@@ -224,6 +224,7 @@ def test_the_limit_counts_lines_of_data_together_and_comments_not_at_all() -> No
         fed(parser, b"data: 12345\n")
 
 
+@pytest.mark.slow
 def test_many_small_chunks_take_linear_time() -> None:
     def read(size: int) -> None:
         parser = EventParser()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import httpx
@@ -27,12 +27,12 @@ from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.protocol.versions import LEGACY
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
-from host.wire.http_transport import Transport
+from host.wire.http_pool import Pool
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, format_event
 from host.wire.sse_client import ENDPOINT_TIMEOUT, SseLink, open_sse
+from host.wire.turns import Turns
 from tests.host.wire.http_servers import (
-    BOTH_CLIENTS,
     INITIALIZED,
     JSON,
     NOTE,
@@ -45,11 +45,8 @@ from tests.host.wire.http_servers import (
     serving,
     streaming,
     success,
-    transport,
     until,
 )
-
-pytestmark = BOTH_CLIENTS
 
 URL = "http://example.com/sse?key=secret"
 CHANGED = ReceivedMessage(Notification("notifications/tools/list_changed"))
@@ -83,11 +80,11 @@ class Linked:
 
 @asynccontextmanager
 async def linked(
-    url: str, served: Transport | None = None, headers: Mapping[str, str] | None = None
+    url: str, served: Pool | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Linked]:
     dropped: list[tuple[str, str]] = []
     async with open_sse(
-        url, headers or {}, lambda what, detail: dropped.append((what, detail)), transport=served or transport()
+        url, headers or {}, lambda what, detail: dropped.append((what, detail)), pool=served or Pool(Turns())
     ) as link:
         found = Linked(link, dropped)
         async with trio.open_nursery() as nursery:
@@ -198,16 +195,53 @@ async def test_the_endpoint_may_be_absolute_or_relative(said: str, where: str) -
 async def test_an_endpoint_elsewhere_ends_the_link_and_nothing_is_sent_there(
     said: bytes, autojump_clock: MockClock
 ) -> None:
-    """Nothing is sent anywhere, and the error does not repeat the server's text (rule 39)."""
+    """Nothing is sent anywhere, and the sentence does not repeat the server's text, which people are shown beside it
+    (rule 39)."""
     stage = Stage()
     stage.says(b"event: endpoint\ndata: " + said + b"\n\n" + NOTE, endpoint())
     async with linked(URL, stage.transport, {"Authorization": "Bearer x"}) as found:
         with pytest.raises(LinkLost) as caught:
             await found.link.send(ask())
         assert str(caught.value) == "its endpoint for messages is refused, because it is not within its own origin"
+        assert caught.value.said == said.decode(errors="replace").partition("?")[0]
+        assert caught.value.remedy.startswith("tell the server, or the proxy before it, the URL")
         assert repr(await found.wait_lost()) == repr(caught.value)
         assert found.arrived == []
         assert [each.method for each in stage.heard] == ["GET"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told", "said"),
+    [
+        (404, b"Cannot POST /messages",
+         "nothing takes messages at the address that its endpoint event names (HTTP 404): "
+         "tell the server, or the proxy before it, the URL at which it is reached from here",
+         "/messages: Cannot POST /messages"),
+        (405, b"", "nothing takes messages at the address that its endpoint event names (HTTP 405): "
+         "tell the server, or the proxy before it, the URL at which it is reached from here", "/messages"),
+        (404, b"Session not found", "the server does not know the session that it has just opened (HTTP 404): have all "
+         "requests of one client reach the same instance of it", "/messages: Session not found"),
+        (400, b"no", "the server refused the request (HTTP 400)", "no"),
+    ],
+)  # fmt: skip
+async def test_the_first_message_that_is_refused_is_told_with_the_address_that_the_server_named(
+    status: int, body: bytes, told: str, said: str
+) -> None:
+    statuses = [status, 202, status]
+
+    async def post(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        return httpx.Response(statuses.pop(0), content=body)
+
+    stage = Stage(post)
+    async with stage.joined() as found:
+        with pytest.raises(HttpRefused) as caught:
+            await found.link.send(ask())
+        assert (caught.value.with_remedy, caught.value.said) == (told, said)
+        await found.link.send(ask(2))
+        with pytest.raises(HttpRefused) as caught:
+            await found.link.send(ask(3))
+        assert "refused the request" in str(caught.value)  # the address is right
 
 
 async def test_a_second_endpoint_and_other_events_are_dropped_and_pings_are_normal() -> None:
@@ -362,6 +396,7 @@ async def test_a_server_without_the_stream_ends_the_link_for_the_reason_it_has(
         with pytest.raises(kind) as caught:
             await found.link.send(ask())
         assert str(caught.value) == text
+        assert caught.value.said == ("" if status == 200 else "secret")
         assert repr(await found.wait_lost()) == repr(caught.value)
 
 
@@ -382,26 +417,63 @@ async def test_a_message_that_is_refused_is_its_senders_failure_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "problem"),
+    "answers",
     [
-        ("built-in", httpx.ReadError("10.0.0.1")),
-        ("httpx", httpx.ReadError("10.0.0.1")),
-        ("httpx", httpx.ConnectError("10.0.0.1")),
+        [(404, b"Could not find session")],
+        [(400, b"No transport found for sessionId")],
+        [(404, b""), (404, b"")],
+        [(404, b""), (410, b"")],
     ],
-    indirect=["client"],
 )
-async def test_a_message_that_breaks_on_the_way_is_not_sent_again(problem: Exception) -> None:
+async def test_a_session_that_the_server_has_forgotten_ends_though_its_stream_is_open(
+    answers: list[tuple[int, bytes]],
+) -> None:
+    """A proxy holds the stream open, and another instance of the server takes the messages."""
+    left = [(202, b""), *answers]
+
+    async def post(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        status, body = left.pop(0)
+        return httpx.Response(status, content=body)
+
+    stage = Stage(post)
+    async with stage.joined() as found:
+        await found.link.send(ask())
+        for _ in answers:
+            assert found.lost is None
+            with pytest.raises(HttpRefused):  # the sender's failure; nothing is sent again
+                await found.link.send(ask())
+        lost = await found.wait_lost()
+        assert lost.ended_session
+        assert "does not know the session any more" in str(lost)
+
+
+async def test_messages_that_are_not_found_now_and_then_end_no_session() -> None:
+    statuses = [202, 404, 202, 404, 500, 404, 429, 202]
+
+    async def post(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        return httpx.Response(statuses.pop(0), content=b"no such thing")
+
+    stage = Stage(post)
+    async with stage.joined() as found:
+        while statuses:
+            with suppress(HttpRefused):
+                await found.link.send(ask())
+        assert found.lost is None
+
+
+async def test_a_message_that_breaks_on_the_way_is_not_sent_again() -> None:
     """The server may have accepted it (rule 38)."""
 
     async def post(request: httpx.Request) -> httpx.Response:
         await trio.lowlevel.checkpoint()
-        raise problem
+        raise httpx.ReadError("10.0.0.1")
 
     stage = Stage(post)
     async with stage.joined() as found:
-        with pytest.raises(LinkLost) as caught:
+        with pytest.raises(LinkLost):
             await found.link.send(ask(1, "tools/call"))
-        assert isinstance(caught.value, Unreachable) == isinstance(problem, httpx.ConnectError)
         assert len(stage.posts) == 1
         assert found.lost is None
 
@@ -495,7 +567,7 @@ async def test_a_send_that_is_cancelled_leaves_the_link_as_it_was() -> None:
 async def test_a_link_whose_owner_has_left_is_over() -> None:
     stage = Stage()
     stage.says(endpoint())
-    async with open_sse(URL, {}, lambda what, detail: None, transport=stage.transport) as link:
+    async with open_sse(URL, {}, lambda what, detail: None, pool=stage.transport) as link:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, lambda arrival: None)
             await wait_all_tasks_blocked()

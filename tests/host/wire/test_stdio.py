@@ -128,6 +128,12 @@ async def test_what_it_writes_arrives_line_by_line(server: Server) -> None:
     assert server.arrived[1:] == [ReceivedMessage(Notification("b"))]
 
 
+async def test_a_byte_order_mark_before_the_first_line_is_nothing(server: Server) -> None:
+    server.says(b'\xef\xbb\xbf{"jsonrpc":"2.0","method":"a"}\n')
+    await trio.testing.wait_all_tasks_blocked()
+    assert (server.arrived, server.texts) == ([ReceivedMessage(Notification("a"))], [])
+
+
 async def test_lines_that_are_no_messages_are_reported_as_text(server: Server) -> None:
     server.says(b'listening\n{"level":30}\n{"jsonrpc":"2.0","method":"a"}\n{"jsonrpc":"2.0","id":1,"error":5}\n')
     await trio.testing.wait_all_tasks_blocked()
@@ -195,11 +201,16 @@ async def test_the_status_says_more_than_the_end_of_output(server: Server) -> No
     assert await server.wait_lost() == "it ended with status 3"
 
 
-async def test_closed_output_without_an_end_is_said_so_after_a_grace(autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize(
+    ("end", "why"), [("closes_stdout", "it closed its standard output"), ("ends", "it ended with status 3")]
+)
+async def test_closed_output_or_an_end_whose_output_a_grandchild_holds_is_said_after_a_grace(
+    end: str, why: str, autojump_clock: trio.testing.MockClock
+) -> None:
     async with serving() as server:
         begun = trio.current_time()
-        server.closes_stdout()
-        assert await server.wait_lost() == "it closed its standard output"
+        getattr(server, end)()
+        assert await server.wait_lost() == why
         assert trio.current_time() - begun == pytest.approx(LAST_OUTPUT_WAIT)
 
 
@@ -238,16 +249,6 @@ async def test_output_that_breaks_is_output_that_ends() -> None:
         await StdioLink(Breaking(), nowhere, ended).run(arrived.append)
     os.close(nowhere)
     assert arrived == [ReceivedMessage(Notification("a"))]
-
-
-async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with serving() as server:
-        begun = trio.current_time()
-        server.ends()
-        assert await server.wait_lost() == "it ended with status 3"
-        assert trio.current_time() - begun == pytest.approx(LAST_OUTPUT_WAIT)
 
 
 async def test_a_line_without_an_end_ends_the_link(server: Server) -> None:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Auth, Listen, Secret
+from config import Auth, CallerSpec, Listen, Secret, ViewSpec
+from config.views import ALL
+from host.addresses import Addresses
 from host.attempts import Reason
 from host.downstream.http.security import MAX_BODY
 from host.journal import AttemptRefused
+from host.source import SHARED, Endpoint
+from host.upstream.supervised import UpstreamConnection
+from host.upstream.supervisor import UpstreamServer
 from host.wire.asgi import CLAIM, FINDINGS, Receive, Scope, Send, respond
-from tests.kit.asgi import Connection, Response, open_http_app
-from tests.kit.world import Refusal, ScriptedServer, later
+from tests.kit.asgi import Connection, Response, open_http_app, open_session
+from tests.kit.world import Refusal, ScriptedServer, World, later
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
+async def test_the_edge() -> None:
+    """Refused before anything is parsed, and without a word to any server."""
+    rows: list[tuple[dict[str, str | None], int]] = [
         ({"host": None}, 400),
         ({"host": "evil.com"}, 421),
         ({"host": "127.0.0.1.evil.com"}, 421),
@@ -52,24 +59,66 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         ({"accept": "*/*"}, 200),
         ({"accept": None}, 200),
         ({"content-length": str(MAX_BODY + 1)}, 413),
-    ],
-)
-async def test_the_edge(headers: dict[str, str | None], status: int) -> None:
-    """Refused before anything is parsed, and without a word to any server."""
-    async with open_http_app() as (_, connection):
-        await connection.open()
-        answer = await connection.get("POST", body=PING, headers=headers)
-        assert answer.status == status
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-        assert (await connection.get("POST", body=PING)).status == 200
+    ]
+    async with open_session() as (_, connection):
+        for headers, status in rows:
+            answer = await connection.get("POST", body=PING, headers=headers)
+            assert answer.status == status
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+            assert (await connection.get("POST", body=PING)).status == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/mcp/", "//mcp", "/MCP", "/%6dcp", "/mcp%00", "/x/../mcp", "/mcp/none", "/mcp/a/", "/"]
-)
-async def test_other_spellings_of_the_path_are_nothing(path: str) -> None:
-    async with open_http_app() as (_, connection):
+async def test_other_spellings_of_the_path_are_nothing(connection: Connection) -> None:
+    rows: list[str] = [
+        "/mcp//",
+        "//mcp",
+        "//mcp/",
+        "/MCP",
+        "/%6dcp",
+        "/mcp%2f",
+        "/mcp%00",
+        "/x/../mcp",
+        "/mcp/none",
+        "/mcp/a//",
+        "/",
+        "//",
+    ]
+    for path in rows:
         assert (await connection.get("POST", path, PING)).status == 404
+
+
+async def test_a_slash_at_the_end_of_an_endpoint_is_left_out() -> None:
+    async with open_http_app(ScriptedServer("a")) as (_, connection):
+        for path in ("/mcp/", "/mcp/a/"):
+            connection.session = None
+            await connection.open(path)
+            assert (await connection.get("POST", path, PING)).status == 200
+        assert (await connection.get("POST", "/message/", PING)).status == 200
+        stream = connection.send("GET", "/sse/")
+        await stream.started.wait()
+        assert stream.status == 200
+
+
+async def test_no_guard_is_passed_with_a_slash_at_the_end() -> None:
+    rows: list[str] = ["/mcp/", "/mcp/a/", "/sse/", "/message/"]
+    listen = Listen(auth=Auth({"desk": Secret("t" * 20)}))
+    async with open_http_app(ScriptedServer("a"), listen=listen) as (_, connection):
+        for path in rows:
+            without, with_slash = [
+                [
+                    (await connection.get(method, each, PING if method == "POST" else None, headers=headers)).status
+                    for method in ("POST", "GET", "DELETE", "PUT")
+                    for headers in (
+                        {},
+                        {"host": "evil.com"},
+                        {"origin": "http://evil.com"},
+                        {"authorization": f"Bearer {'u' * 20}"},
+                    )
+                ]
+                for each in (path.removesuffix("/"), path)
+            ]
+            assert with_slash == without
+            assert 200 not in with_slash
 
 
 async def test_a_listed_origin_gets_cross_origin_answers() -> None:
@@ -95,21 +144,19 @@ async def test_a_listed_host_is_ours() -> None:
             assert (await connection.get("POST", body=PING, headers={"host": host})).status == status
 
 
-async def test_health_and_status_answer_under_the_same_guards() -> None:
-    async with open_http_app() as (_, connection):
-        assert (await connection.get("GET", "/healthz")).body == b"ok\n"
-        assert json.loads((await connection.get("GET", "/status")).body) == {}
-        assert (await connection.get("GET", "/status", headers={"origin": "http://evil.com"})).status == 403
+async def test_health_and_status_answer_under_the_same_guards(connection: Connection) -> None:
+    assert (await connection.get("GET", "/healthz")).body == b"ok\n"
+    assert json.loads((await connection.get("GET", "/status")).body) == {}
+    assert (await connection.get("GET", "/status", headers={"origin": "http://evil.com"})).status == 403
 
 
 async def test_our_own_mistake_is_one_requests_trouble() -> None:
-    async with open_http_app() as (world, connection):
-        await connection.open()
+    async with open_session() as (world, connection):
 
         def broken(*_: object) -> object:
             raise ZeroDivisionError("/secret/path")
 
-        world.router.lists.view = broken  # type: ignore[method-assign, assignment]
+        world.router.lists.shown = broken  # type: ignore[method-assign, assignment]
         message = await connection.request("tools/list")
         assert message["error"]["code"] == -32603
         assert "secret" not in json.dumps(message)
@@ -147,25 +194,25 @@ def bearing(token: str) -> dict[str, str | None]:
     return {"authorization": f"Bearer {token}"}
 
 
-@pytest.mark.parametrize(("method", "path"), EVERYWHERE)
-async def test_every_request_of_every_kind_needs_a_token(method: str, path: str) -> None:
+async def test_every_request_of_every_kind_needs_a_token() -> None:
     """Before it is looked up whether there is anything; the challenge is our own (rules 30, 99)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_http_app(server, listen=GUARDED) as (_, connection):
-        joint = "&" if "?" in path else "?"
-        for headers, url, error in (
-            ({}, path, ""),
-            (bearing("wrong-0123456789abcdef"), path, ', error="invalid_token"'),
-            (bearing(LAPTOP[:-1]), path, ', error="invalid_token"'),
-            ({"authorization": f"Basic {LAPTOP}"}, path, ""),
-            ({"authorization": LAPTOP}, path, ""),
-            ({}, f"{path}{joint}access_token={LAPTOP}", ""),
-        ):
-            answer = await connection.get(method, url, PING, headers=headers)
-            assert (answer.status, answer.headers["www-authenticate"]) == (401, f'Bearer realm="colonnade"{error}')
-            assert LAPTOP.encode() not in answer.body
-            assert b"wrong-" not in answer.body
-        assert server.asked.count("tools/call") == 0
+        for method, path in EVERYWHERE:
+            joint = "&" if "?" in path else "?"
+            for headers, url, error in (
+                ({}, path, ""),
+                (bearing("wrong-0123456789abcdef"), path, ', error="invalid_token"'),
+                (bearing(LAPTOP[:-1]), path, ', error="invalid_token"'),
+                ({"authorization": f"Basic {LAPTOP}"}, path, ""),
+                ({"authorization": LAPTOP}, path, ""),
+                ({}, f"{path}{joint}access_token={LAPTOP}", ""),
+            ):
+                answer = await connection.get(method, url, PING, headers=headers)
+                assert (answer.status, answer.headers["www-authenticate"]) == (401, f'Bearer realm="colonnade"{error}')
+                assert LAPTOP.encode() not in answer.body
+                assert b"wrong-" not in answer.body
+            assert server.asked.count("tools/call") == 0
 
 
 @pytest.mark.parametrize(
@@ -206,7 +253,7 @@ async def test_a_page_of_a_listed_origin_can_read_that_it_needs_a_token() -> Non
 
 
 async def test_with_a_token_everything_is_as_ever() -> None:
-    async with open_http_app(listen=GUARDED, status=b'{"colonnade": "x"}') as (_, connection):
+    async with open_http_app(listen=GUARDED, status=lambda endpoint: b'{"colonnade": "x"}') as (_, connection):
         connection.headers = bearing(LAPTOP)
         await connection.open()
         assert (await connection.request("tools/list"))["result"]["tools"]
@@ -358,7 +405,7 @@ async def test_what_was_opened_with_a_withdrawn_token_ends_and_nothing_else(toke
         assert not any(each.complete.is_set() for each in opened[0] + opened[1])
         assert tokens.auth is not None
         desk_stays = "desk" in tokens.auth.tokens
-        connection.change_tokens(tokens)
+        connection.change_access(tokens, Addresses())
         await wait_all_tasks_blocked()
         assert all(each.complete.is_set() for each in opened[0])
         assert any(each.complete.is_set() for each in opened[1]) is not desk_stays
@@ -381,25 +428,24 @@ async def test_a_token_may_be_added_and_changed_and_a_kept_head_does_not_keep_th
         connection.extensions[FINDINGS] = {}  # as for one head that a connection repeats
         client = bearer(connection, LAPTOP)
         assert (await client.get("GET", "/status")).status == 200
-        connection.change_tokens(guarded(laptop=NEW, desk=DESK))
+        connection.change_access(guarded(laptop=NEW, desk=DESK), Addresses())
         assert (await client.get("GET", "/status")).status == 401
-        connection.change_tokens(guarded(laptop=LAPTOP, desk=DESK))
+        connection.change_access(guarded(laptop=LAPTOP, desk=DESK), Addresses())
         assert (await client.get("GET", "/status")).status == 200
         connection.extensions.clear()
         assert (await bearer(connection, DESK).get("GET", "/status")).status == 200
 
 
 async def test_the_first_token_ends_what_callers_without_one_have_open() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         stream = connection.send("GET")
         await wait_all_tasks_blocked()
-        connection.change_tokens(guarded(laptop=LAPTOP))
+        connection.change_access(guarded(laptop=LAPTOP), Addresses())
         await wait_all_tasks_blocked()
         assert stream.complete.is_set()
         assert (await connection.get("POST", body=PING)).status == 401
         assert (await connection.get("POST", body=PING, headers=bearing(LAPTOP))).status == 404
-        connection.change_tokens(Listen())
+        connection.change_access(Listen(), Addresses())
         connection.session = None
         await connection.open()
         assert (await connection.get("POST", body=PING)).status == 200
@@ -416,7 +462,7 @@ async def test_a_call_that_waits_for_its_client_ends_with_its_token() -> None:
         with trio.fail_after(5):
             await answer.complete.wait()
         asked = answer.messages()[-1]["result"]
-        connection.change_tokens(guarded(laptop=NEW))
+        connection.change_access(guarded(laptop=NEW), Addresses())
         assert (await server.hears("notifications/cancelled"))["requestId"] == call["id"]
         retry = {"name": "a__x", "requestState": asked["requestState"], "inputResponses": {}}
         with pytest.raises(Refusal, match="requestState"):
@@ -432,7 +478,7 @@ async def test_a_request_whose_body_comes_after_its_token_was_withdrawn_is_refus
         client.at_once = False
         late = client.send("POST", body=PING), client.send("POST", "/message", PING)
         await wait_all_tasks_blocked()
-        connection.change_tokens(guarded(laptop=NEW))
+        connection.change_access(guarded(laptop=NEW), Addresses())
         client.writes.set()
         for answer in late:
             with trio.fail_after(5):
@@ -443,21 +489,20 @@ async def test_a_request_whose_body_comes_after_its_token_was_withdrawn_is_refus
 OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
 
-async def never(params: dict[str, Any]) -> object:
-    return await trio.sleep_forever()
+async def never(server: UpstreamServer, connection: UpstreamConnection) -> None:
+    await trio.sleep_forever()
 
 
 async def test_a_session_whose_token_is_withdrawn_while_it_opens_does_not_open(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    server.answers["tools/list"] = never
-    async with open_http_app(server, listen=guarded(laptop=LAPTOP), settled=False) as (_, connection):
+    monkeypatch.setattr(UpstreamServer, "recall", never)  # the store that it waits for is locked
+    async with open_http_app(listen=guarded(laptop=LAPTOP), settled=False) as (_, connection):
         opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
         answer = bearer(connection, LAPTOP).send("POST", "/mcp", opening)
         await wait_all_tasks_blocked()
         assert not answer.complete.is_set()
-        connection.change_tokens(guarded(laptop=NEW))
+        connection.change_access(guarded(laptop=NEW), Addresses())
         with trio.fail_after(10):
             await answer.complete.wait()
         assert (answer.status, "mcp-session-id" in answer.headers) == (401, False)
@@ -472,7 +517,7 @@ async def test_tokens_stand_in_no_text() -> None:
         def broken(*_: object) -> object:
             raise ZeroDivisionError
 
-        world.router.lists.view = broken  # type: ignore[method-assign, assignment]
+        world.router.lists.shown = broken  # type: ignore[method-assign, assignment]
         answers = [
             await connection.get("POST", body={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
             await connection.get("POST", "/message", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
@@ -487,15 +532,14 @@ async def test_tokens_stand_in_no_text() -> None:
 # Routes
 
 
-async def test_what_is_not_http_is_not_served() -> None:
-    async with open_http_app() as (_, connection):
-        with pytest.raises(RuntimeError, match="no websocket here"):
-            await connection._app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+async def test_what_is_not_http_is_not_served(connection: Connection) -> None:
+    with pytest.raises(RuntimeError, match="no websocket here"):
+        await connection._app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["/sse/", "/sse/none", "/message/none", "/message/", "/SSE", "/status/", "/healthz/x"])
-async def test_other_spellings_of_other_paths_are_nothing(path: str) -> None:
-    async with open_http_app() as (_, connection):
+async def test_other_spellings_of_other_paths_are_nothing(connection: Connection) -> None:
+    rows: list[str] = ["/sse//", "/sse/none", "/message/none", "/message/a//", "/SSE", "/status/", "/healthz/x"]
+    for path in rows:
         for method in ("GET", "POST"):
             assert (await connection.get(method, path, PING)).status == 404
 
@@ -534,25 +578,258 @@ async def test_a_full_server_refuses_who_has_no_token_and_serves_who_has() -> No
         assert listener.told == [(None, False)] * 2 + [("laptop", False)] * 3
 
 
-async def test_a_full_server_without_tokens_refuses_everybody_before_the_body() -> None:
-    async with open_http_app() as (_, connection):
-        connection.extensions[CLAIM] = FullListener()
-        connection.writes = trio.Event()
-        for method, path in (
-            ("POST", "/mcp"),
-            ("GET", "/mcp"),
-            ("GET", "/sse"),
-            ("POST", "/message"),
-            ("GET", "/status"),
-        ):
-            assert (await connection.get(method, path, PING)).status == 503
+async def test_a_full_server_without_tokens_refuses_everybody_before_the_body(connection: Connection) -> None:
+    connection.extensions[CLAIM] = FullListener()
+    connection.writes = trio.Event()
+    for method, path in (
+        ("POST", "/mcp"),
+        ("GET", "/mcp"),
+        ("GET", "/sse"),
+        ("POST", "/message"),
+        ("GET", "/status"),
+    ):
+        assert (await connection.get(method, path, PING)).status == 503
 
 
-async def test_a_full_server_is_alive() -> None:
+async def test_a_full_server_is_alive(connection: Connection) -> None:
     """Otherwise whoever watches it would restart it."""
-    async with open_http_app() as (_, connection):
-        connection.extensions[CLAIM] = FullListener()
-        assert (await connection.get("GET", "/healthz")).status == 200
+    connection.extensions[CLAIM] = FullListener()
+    assert (await connection.get("GET", "/healthz")).status == 200
+
+
+# Views
+
+TOKENS = guarded(laptop=LAPTOP, desk=DESK)
+CALLERS = {"laptop": CallerSpec("laptop")}
+CODING = ViewSpec(callers=("laptop",), servers={"a": ALL})
+VIEWS = {"coding": CODING, "rest": ViewSpec()}
+
+
+@dataclass(frozen=True)
+class InEffect:
+    """What the file says of views, at a reload."""
+
+    views: Mapping[str, ViewSpec] = field(default_factory=lambda: VIEWS)
+    callers: Mapping[str, CallerSpec] = field(default_factory=lambda: CALLERS)
+    default_view: str | None = None
+    ruled: tuple[str, ...] = ()
+
+    def take(self, world: World, connection: Connection) -> None:
+        connection.change_access(TOKENS, Addresses(self.views, self.callers, self.default_view, self.ruled))
+        world.configures(*world.servers.values(), views=self.views, callers=self.callers)
+
+
+@pytest.mark.parametrize("door", ["/mcp", "/sse", "/message", "/status"])
+async def test_a_view_that_a_caller_does_not_reach_is_a_path_that_does_not_exist(door: str) -> None:
+    """At all doors, with the same words, whether there is a view or server of the name or not."""
+    servers = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
+    async with open_http_app(*servers, listen=TOKENS, views=VIEWS, callers=CALLERS, default_view="rest") as (
+        _,
+        connection,
+    ):
+        laptop, desk = bearer(connection, LAPTOP), bearer(connection, DESK)
+        for client, closed in ((laptop, ["@rest", "b", "b/"]), (desk, ["@coding", "@coding/"])):
+            for method in ("GET", "POST", "DELETE", "HEAD", "PUT"):
+                missing = await client.get(method, f"{door}/@none", PING)
+                assert (missing.status, b"there is no such endpoint" in missing.body) == (404, True)
+                for path in closed:
+                    answer = await client.get(method, f"{door}/{path}", PING)
+                    assert (answer.status, answer.headers, answer.body) == (404, missing.headers, missing.body)
+        for path in ("@", "@coding/a", "@@coding", "%40coding", "@CODING", "@coding//", "a/@coding"):
+            assert (await laptop.get("GET", f"{door}/{path}")).status == 404, path
+        assert (await connection.get("GET", f"{door}/@none")).status == 401
+        assert (await connection.get("GET", f"{door}/@rest")).status == 401
+
+
+async def test_what_is_behind_the_console_tells_nothing_of_views_either() -> None:
+    """Where the endpoint lies above the console's paths."""
+    listen = Listen(path="/api", auth=TOKENS.auth)
+    async with open_http_app(listen=listen, views=VIEWS, callers=CALLERS, console=of_console) as (_, connection):
+        laptop = bearer(connection, LAPTOP)
+        answers = [await laptop.get("GET", f"/api/{path}") for path in ("@rest", "@none", "none")]
+        assert len({(each.status, each.body) for each in answers}) == 1
+
+
+async def test_each_address_is_another_endpoint() -> None:
+    """A session, a stream, a message, a task, a state, a cursor of one is unknown at all others."""
+    async with open_http_app(listen=TOKENS, views=VIEWS, callers=CALLERS) as (_, connection):
+        laptop, desk = bearer(connection, LAPTOP), bearer(connection, DESK)
+        await laptop.open("/mcp/@coding")
+        assert (await laptop.get("POST", "/mcp/@coding", PING)).status == 200
+        assert (await laptop.get("POST", "/mcp", PING)).status == 200, "it is the same endpoint"
+        assert (await laptop.get("POST", "/mcp/a", PING)).status == 404
+        await desk.open("/mcp/@coding")
+        for path in ("/mcp", "/mcp/a", "/mcp/@rest"):
+            for method in ("POST", "GET", "DELETE"):
+                assert (await desk.get(method, path, PING)).status == 404
+        theirs = laptop.another(desk.session)
+        assert (await theirs.get("POST", "/mcp/@coding", PING)).status == 404, "it is of another token"
+
+
+async def test_the_stream_of_a_view_names_the_address_for_its_messages() -> None:
+    async with open_http_app(listen=TOKENS, views=VIEWS, callers=CALLERS) as (_, connection):
+        desk = bearer(connection, DESK)
+        stream = desk.send("GET", "/sse/@rest")
+        await wait_all_tasks_blocked()
+        place = stream.events()[0].data.decode()
+        assert place.startswith("/message/@rest?session_id=")
+        assert (await desk.get("POST", place, PING)).status == 202
+        query = place.partition("?")[2]
+        for other in ("/message", "/message/@coding", "/message/a"):
+            assert (await desk.get("POST", f"{other}?{query}", PING)).status == 404
+
+
+async def test_the_status_is_that_of_the_view() -> None:
+    seen: list[Endpoint] = []
+
+    def status(endpoint: Endpoint) -> bytes:
+        seen.append(endpoint)
+        return b"{}"
+
+    async with open_http_app(listen=TOKENS, views=VIEWS, callers=CALLERS, status=status) as (_, connection):
+        laptop, desk = bearer(connection, LAPTOP), bearer(connection, DESK)
+        for client, path in ((laptop, ""), (desk, ""), (desk, "/@coding"), (desk, "/a")):
+            assert (await client.get("GET", f"/status{path}")).status == 200
+        assert seen == [Endpoint(view="coding"), SHARED, Endpoint(view="coding"), Endpoint("a")]
+        assert (await laptop.get("POST", "/status", PING)).status == 404
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("after", "ended"),
+    [
+        (InEffect(), {}),
+        (InEffect({**VIEWS, "more": ViewSpec()}), {}),
+        (InEffect({**VIEWS, "coding": ViewSpec(callers=("laptop",))}), {}),
+        (InEffect({"other": ViewSpec(callers=("laptop",)), **VIEWS}), {"laptop": {"/mcp"}}),
+        (InEffect(callers={}), {"laptop": {"/mcp"}}),
+        (InEffect(default_view="rest"), {"desk": {"/mcp", "/mcp/@coding"}}),
+        (InEffect(ruled=("laptop",)), {"laptop": {"/mcp"}}),
+        (InEffect({"rest": ViewSpec()}, {}), {"laptop": {"/mcp"}, "desk": {"/mcp/@coding"}}),
+    ],
+)
+async def test_what_was_opened_at_an_address_that_leads_elsewhere_ends_and_nothing_else(
+    after: InEffect, ended: dict[str, set[str]]
+) -> None:
+    """Sessions of both transports with their streams and calls, stateless calls, and subscriptions."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, listen=TOKENS, views=VIEWS, callers=CALLERS) as (world, connection):
+        opened: dict[tuple[str, str], list[Response]] = {}
+        clients: dict[tuple[str, str], Connection] = {}
+        for name, token, path in (
+            ("laptop", LAPTOP, "/mcp"),
+            ("desk", DESK, "/mcp"),
+            ("desk", DESK, "/mcp/@coding"),
+            ("desk", DESK, "/mcp/@rest"),
+        ):
+            client = clients[name, path] = bearer(connection, token)
+            await client.open(path)
+            alone = bearer(connection, token)
+            opened[name, path] = [
+                client.send("GET", path),
+                client.send("POST", path, CALL),
+                alone.send("GET", path.replace("/mcp", "/sse")),
+                alone.start("tools/call", {"name": "a__x"}, path=path),
+                alone.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, path=path),
+            ]
+        await wait_all_tasks_blocked()
+        assert not any(each.complete.is_set() for each in itertools.chain(*opened.values()))
+        after.take(world, connection)
+        await wait_all_tasks_blocked()
+        for (name, path), responses in opened.items():
+            ends = path in ended.get(name, ())
+            assert [each.complete.is_set() for each in responses] == [ends] * 5, (name, path)
+            assert (await clients[name, path].get("POST", path, PING)).status == (404 if ends else 200)
+            if ends:
+                assert "has another view now" in responses[3].messages()[-1]["error"]["message"]
+
+
+async def test_a_call_that_waits_for_its_client_ends_with_its_address() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with (
+        open_http_app(server, listen=TOKENS, views=VIEWS, callers=CALLERS) as (world, connection),
+        trio.open_nursery() as nursery,
+    ):
+        desk = bearer(connection, DESK)
+        answer = desk.start("tools/call", {"name": "a__x"}, capabilities={"elicitation": {}})
+        call = await server.hears("tools/call")
+        later(nursery, server.asks, "elicitation/create", {"message": "?", "requestedSchema": {"type": "object"}})
+        with trio.fail_after(5):
+            await answer.complete.wait()
+        retry = {
+            "name": "a__x",
+            "requestState": answer.messages()[-1]["result"]["requestState"],
+            "inputResponses": {},
+        }
+        for path in ("/mcp/@rest", "/mcp/@coding"):
+            with pytest.raises(Refusal, match="requestState"):
+                await desk.result("tools/call", retry, capabilities={"elicitation": {}}, path=path)
+        InEffect(default_view="rest").take(world, connection)
+        assert (await server.hears("notifications/cancelled"))["requestId"] == call["id"]
+        with pytest.raises(Refusal, match="requestState"):
+            await desk.result("tools/call", retry, capabilities={"elicitation": {}})
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_request_whose_body_comes_after_its_address_has_changed_is_refused() -> None:
+    async with open_http_app(listen=TOKENS, views=VIEWS, callers=CALLERS) as (world, connection):
+        client = bearer(connection, LAPTOP)
+        await client.open()
+        client.writes = trio.Event()
+        client.at_once = False
+        late = client.send("POST", body=PING)
+        await wait_all_tasks_blocked()
+        InEffect(callers={}).take(world, connection)
+        client.writes.set()
+        with trio.fail_after(5):
+            await late.complete.wait()
+        assert (late.status, b"views" in late.body) == (404, True)
+
+
+async def test_a_session_whose_address_changes_while_it_opens_does_not_open(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UpstreamServer, "recall", never)
+    async with open_http_app(listen=TOKENS, views=VIEWS, callers=CALLERS, settled=False) as (world, connection):
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
+        answers = [bearer(connection, token).send("POST", "/mcp", opening) for token in (LAPTOP, DESK)]
+        await wait_all_tasks_blocked()
+        InEffect(callers={}).take(world, connection)
+        with trio.fail_after(10):
+            for answer in answers:
+                await answer.complete.wait()
+        found = [(answer.status, "mcp-session-id" in answer.headers) for answer in answers]
+        assert found == [(404, False), (200, True)]
+
+
+async def test_a_call_that_waits_for_its_server_is_not_sent_from_an_address_that_leads_elsewhere(
+    autojump_clock: MockClock,
+) -> None:
+    """Of a session and without one."""
+
+    async def slowly(params: dict[str, Any]) -> object:
+        await trio.sleep(1)
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "a", "version": "1"},
+        }
+
+    server = ScriptedServer("a", tools=["x"], answers={"initialize": slowly})
+    async with open_http_app(server, listen=TOKENS, views=VIEWS, callers=CALLERS, settled=False, start_grace=0.0) as (
+        world,
+        connection,
+    ):
+        client = bearer(connection, LAPTOP)
+        await client.open()
+        answers = [client.send("POST", body=CALL), bearer(connection, LAPTOP).start("tools/call", {"name": "a__x"})]
+        await wait_all_tasks_blocked()
+        assert not any(each.complete.is_set() for each in answers)
+        InEffect(callers={}).take(world, connection)
+        await wait_all_tasks_blocked()
+        assert [each.messages()[-1]["error"]["code"] for each in answers] == [503, 503]
+        await trio.sleep(10)
+        server.hears_nothing_more()
 
 
 HTML: dict[str, str | None] = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -611,12 +888,11 @@ async def test_the_console_has_its_paths_and_no_endpoint_loses_one(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_a_listener_may_do_things_at_once_or_never(at_once: bool) -> None:
-    async with open_http_app() as (_, connection):
-        connection.at_once = at_once
-        await connection.open()
-        assert (await connection.request("tools/list"))["result"]["tools"]
-        assert (await connection.get("POST", body=b"{")).status == 400
-        another = connection.another()
-        assert (await another.result("tools/list"))["tools"]
-        assert (await another.get("POST", body=b" " * (MAX_BODY + 1))).status == 413
+async def test_a_listener_may_do_things_at_once_or_never(connection: Connection, at_once: bool) -> None:
+    connection.at_once = at_once
+    await connection.open()
+    assert (await connection.request("tools/list"))["result"]["tools"]
+    assert (await connection.get("POST", body=b"{")).status == 400
+    another = connection.another()
+    assert (await another.result("tools/list"))["tools"]
+    assert (await another.get("POST", body=b" " * (MAX_BODY + 1))).status == 413

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import RequestCharge
@@ -25,15 +27,19 @@ from host.downstream.http.request import HttpRequest
 from host.downstream.http.security import CheckedHead
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.memory import Budget, Use, client_owner
-from host.wire.asgi import Event, Headers, Send
+from host.source import SHARED
+from host.wire.asgi import CHUNK, Event, Headers, Immediate, Receive, Scope, Send, Wait, immediate
+from host.wire.deadlines import CallScope
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
+from tests.host.wire.sites import everything, read_to, serving
 
 
-def request_of(send: Send) -> HttpRequest:
+def request_of(send: Send, receive: Receive | None = None) -> HttpRequest:
     """A request whose response is sent by `send`."""
     charge = RequestCharge(Budget(), client_owner(None))
-    return HttpRequest("POST", None, "", CheckedHead(Headers([]), {}), None, _nothing_more, send, charge)
+    head = CheckedHead(Headers([]), {})
+    return HttpRequest("POST", SHARED, "", "", head, None, receive or _nothing_more, send, charge)
 
 
 async def _nothing_more() -> Event:
@@ -82,6 +88,47 @@ async def test_a_later_reader_takes_the_stream_over_and_nothing_comes_twice() ->
         stream.end()
     assert first.messages == [1]
     assert second.messages == [2]
+    assert second.ended
+
+
+async def test_a_reader_that_is_replaced_while_it_sends_takes_nothing_more() -> None:
+    """Not even at once, when it has sent its event before the one that replaces it has sent all that is due."""
+
+    class AtOnce:
+        def __init__(self, taker: Taker) -> None:
+            self.taker = taker
+            self.woken = trio.Event()
+
+        def send_part(self, body: bytes) -> bool:
+            self.taker.data += body
+            return True
+
+        async def wait_client(self, seconds: float) -> Wait:
+            await self.woken.wait()
+            self.woken = trio.Event()
+            return Wait.WOKEN
+
+        def wake(self) -> None:
+            self.woken.set()
+
+    stream = stream_of("1", primes=True)
+    first, second = Taker(), Taker()
+    first.held, second.held = trio.Event(), trio.Event()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for taker, after in ((first, -1), (second, 0)):
+                stream.add(b"%d" % after)
+                nursery.start_soon(stream.write_events, taker, after, cast("Immediate", AtOnce(taker)))
+                await wait_all_tasks_blocked()
+            first.held.set()
+            await wait_all_tasks_blocked()
+            stream.add(b"1")
+            second.held.set()
+            await wait_all_tasks_blocked()
+            stream.end()
+    assert first.messages == []
+    assert second.messages == [-1, 0, 1]
+    assert first.ended
     assert second.ended
 
 
@@ -413,3 +460,72 @@ async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet()
 
 def _dicts(taker: Taker) -> list[dict[str, Any]]:
     return [each for each in taker.messages if isinstance(each, dict)]
+
+
+@pytest.mark.parametrize("is_read_before", [False, True])
+async def test_a_disconnect_noticed_after_the_reply_ended_cancels_nothing(is_read_before: bool) -> None:
+    """The scope is that of the connection's next request by then. A listener says at the end of a request that nothing
+    more comes for it."""
+    ended = trio.Event()
+
+    async def receive() -> Event:
+        if is_read_before:
+            await ended.wait()
+        return {"type": "http.disconnect"}
+
+    async with trio.open_nursery() as nursery:
+        replies, scope = Replies(nursery, _unexpected), CallScope()
+        request = request_of(Taker(), receive)
+        reply = replies.begin(request, {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE, scope)
+        reply.watch_client()
+        if is_read_before:
+            await wait_all_tasks_blocked()
+        ended.set()
+        replies.end(reply)
+        await wait_all_tasks_blocked()
+        assert not scope.cancel_called
+
+
+@asynccontextmanager
+async def reading(stream: EventStream) -> AsyncIterator[trio.SocketStream]:
+    """A client that reads a stream whose reader waits, over a real listener."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        request = structs.replace(request_of(send, receive), at_once=immediate(scope))
+        await request.go_on(stream.reader(request, {}, -1))
+
+    async with serving(app) as site, await site.connect() as client:
+        await client.send_all(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+        await read_to(client, b"text/event-stream")
+        await wait_all_tasks_blocked()
+        yield client
+
+
+async def told(client: trio.SocketStream) -> list[object]:
+    """All messages that come until the stream ends."""
+    body = (await everything(client)).split(b"\r\n\r\n")[-1]
+    return [json.loads(each.data) for each in EventParser().feed(body) if isinstance(each, SseEvent)]
+
+
+@pytest.mark.parametrize("name", [None, "1"])
+async def test_what_follows_an_event_that_is_too_long_for_one_step_comes_after_it(name: str | None) -> None:
+    """The reader waits when both are added, and runs after that."""
+    stream, sent = stream_of(name, primes=False), ["short", "x" * CHUNK, "shorter", "y" * CHUNK, "last"]
+    async with reading(stream) as client:
+        for text in sent:
+            stream.add(json.dumps(text).encode())
+        stream.end()
+        assert await told(client) == sent
+
+
+@pytest.mark.parametrize("name", [None, "1"])
+async def test_nothing_comes_after_an_event_that_was_discarded(name: str | None) -> None:
+    """The client would not know that it has missed one."""
+    stream = stream_of(name, primes=False)
+    async with reading(stream) as client:
+        stream.add(b'"' + b"x" * CHUNK + b'"')
+        stream.discard()
+        for number in range(20):
+            await trio.lowlevel.checkpoint()
+            stream.add(b"%d" % number)
+        assert await told(client) == []

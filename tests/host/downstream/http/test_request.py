@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -14,8 +16,9 @@ from host.errors import TooManyRequests
 from host.journal import InternalError
 from host.jsonrpc.messages import ParsedInput
 from host.memory import Budget, client_owner
+from host.source import SHARED
 from host.wire.asgi import BODY_TIMEOUT, CHUNK, ClientGone, Event, Headers, Immediate, Receive, Send
-from tests.kit.asgi import open_http_app
+from tests.kit.asgi import Connection, open_session
 from tests.kit.bodies import call
 from tests.kit.world import ScriptedServer
 
@@ -23,7 +26,7 @@ from tests.kit.world import ScriptedServer
 def _request(receive: Receive, send: Send, at_once: Immediate | None = None) -> HttpRequest:
     head = CheckedHead(Headers([]), {"c": "d"})
     charge = RequestCharge(Budget(), client_owner(None))
-    return HttpRequest("POST", None, "", head, None, receive, send, charge, at_once)
+    return HttpRequest("POST", SHARED, "", "", head, None, receive, send, charge, at_once)
 
 
 async def _nothing() -> Event:
@@ -34,18 +37,16 @@ async def _unsent(event: Event) -> None:
     raise AssertionError
 
 
-async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", pieces=[b" " * MAX_BODY, b" "])
-        assert answer.status == 413
+async def test_a_body_over_the_limit_is_refused_while_it_comes(connection: Connection) -> None:
+    answer = await connection.get("POST", pieces=[b" " * MAX_BODY, b" "])
+    assert answer.status == 413
 
 
-async def test_a_body_that_does_not_come_is_given_up(autojump_clock: MockClock) -> None:
-    async with open_http_app() as (_, connection):
-        began = trio.current_time()
-        answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
-        assert answer.status == 408
-        assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT, abs=0.1)
+async def test_a_body_that_does_not_come_is_given_up(connection: Connection, autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
+    assert answer.status == 408
+    assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT, abs=0.1)
 
 
 async def test_a_body_is_put_together_from_its_parts() -> None:
@@ -103,19 +104,17 @@ async def test_a_body_that_trickles_has_no_more_time_than_one_that_does_not_come
     assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT)
 
 
-async def test_a_refusal_echoes_the_id_where_there_is_one() -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": "mine", "method": "ping"})
-        assert (answer.status, answer.messages()[0]["id"]) == (400, "mine")
-        answer = await connection.get("POST", body=b"{")
-        assert (answer.status, "id" in answer.messages()[0]) == (400, False)
-        assert answer.headers["content-type"] == "application/json"
+async def test_a_refusal_echoes_the_id_where_there_is_one(connection: Connection) -> None:
+    answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": "mine", "method": "ping"})
+    assert (answer.status, answer.messages()[0]["id"]) == (400, "mine")
+    answer = await connection.get("POST", body=b"{")
+    assert (answer.status, "id" in answer.messages()[0]) == (400, False)
+    assert answer.headers["content-type"] == "application/json"
 
 
 async def test_a_client_that_leaves_before_it_has_said_anything_is_answered_with_nothing() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (world, connection):
-        await connection.open()
+    async with open_session(server) as (world, connection):
         answer = connection.send("POST", pieces=[b'{"jsonrpc"'])
         await wait_all_tasks_blocked()
         connection.leaves.set()
@@ -174,8 +173,7 @@ async def test_only_a_short_answer_is_sent_at_once(size: int, is_immediate: bool
     given: list[object] = []
 
     class Listener:
-        def take_body(self, limit: int) -> bytes | None:
-            raise AssertionError
+        """Any other step of Immediate fails."""
 
         def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
             given.append((status, headers, len(body)))
@@ -184,7 +182,7 @@ async def test_only_a_short_answer_is_sent_at_once(size: int, is_immediate: bool
         await trio.lowlevel.checkpoint()
         given.append(event["type"])
 
-    rest = _request(_nothing, send, Listener()).begin_response(201, {"a": "b"}, b"x" * size)
+    rest = _request(_nothing, send, cast("Immediate", Listener())).begin_response(201, {"a": "b"}, b"x" * size)
     if rest is not None:
         await rest
     headers = (("c", "d"), ("a", "b"))

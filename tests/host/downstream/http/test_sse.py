@@ -12,9 +12,9 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Auth, Listen, Secret
+from config import Auth, Capacity, Listen, Secret
 from host.downstream import sessions
-from host.downstream.http import open_streams, sse
+from host.downstream.http import sse
 from host.downstream.http.replies import MAX_KEPT
 from host.downstream.http.sse import PING_INTERVAL
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -105,13 +105,13 @@ async def test_the_first_event_says_where_to_post_and_all_else_are_messages() ->
         assert {event.id for event in events} == {""}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "1999-01-01"])
-async def test_it_carries_every_revision(revision: str) -> None:
-    async with open_http_app() as (_, connection):
-        client = OldClient(connection)
-        settled = (await client.opens(revision))["result"]["protocolVersion"]
-        assert settled == (revision if revision.startswith("202") else "2025-11-25")
-        assert [each["name"] for each in (await client.asks("tools/list"))["result"]["tools"]] == ["a__x"]
+async def test_it_carries_every_revision(connection: Connection, revision: str) -> None:
+    client = OldClient(connection)
+    settled = (await client.opens(revision))["result"]["protocolVersion"]
+    assert settled == (revision if revision.startswith("202") else "2025-11-25")
+    assert [each["name"] for each in (await client.asks("tools/list"))["result"]["tools"]] == ["a__x"]
 
 
 async def test_a_server_has_a_stream_of_its_own() -> None:
@@ -151,17 +151,18 @@ async def test_changes_are_told_when_the_client_is_ready() -> None:
         assert (await client.hears(2))["method"] == "notifications/tools/list_changed"
 
 
-async def test_before_the_handshake_only_a_ping_is_answered_and_afterwards_no_second_one_is() -> None:
+async def test_before_the_handshake_only_a_ping_is_answered_and_afterwards_no_second_one_is(
+    connection: Connection,
+) -> None:
     """(rules 12, 13 and 16)"""
-    async with open_http_app() as (_, connection):
-        client = OldClient(connection)
-        await client.arrives()
-        assert (await client.asks("ping"))["result"] == {}
-        assert (await client.asks("tools/list"))["error"]["code"] == -32600
-        hello = {"protocolVersion": "2024-11-05"}
-        assert "result" in await client.asks("initialize", hello)
-        assert (await client.asks("initialize", hello))["error"]["code"] == -32600
-        assert (await client.asks("tools/list"))["result"]["tools"]
+    client = OldClient(connection)
+    await client.arrives()
+    assert (await client.asks("ping"))["result"] == {}
+    assert (await client.asks("tools/list"))["error"]["code"] == -32600
+    hello = {"protocolVersion": "2024-11-05"}
+    assert "result" in await client.asks("initialize", hello)
+    assert (await client.asks("initialize", hello))["error"]["code"] == -32600
+    assert (await client.asks("tools/list"))["result"]["tools"]
 
 
 async def test_a_log_message_and_an_update_come_on_the_stream() -> None:
@@ -262,27 +263,24 @@ async def test_what_is_no_message_is_refused_where_it_was_sent(body: bytes) -> N
         assert (await client.asks("ping"))["result"] == {}
 
 
-async def test_a_batch_is_answered_message_by_message_if_the_revision_has_batches() -> None:
+async def test_a_batch_is_answered_message_by_message_if_the_revision_has_batches(connection: Connection) -> None:
     """Each answer is an event of its own (rule 6)."""
-    async with open_http_app() as (_, connection):
-        client = OldClient(connection)
-        await client.opens("2025-03-26")
-        ping = {"jsonrpc": "2.0", "method": "ping"}
-        mixed = [{**ping, "id": 1}, {**ping, "id": "1"}, {"jsonrpc": "2.0", "method": "x"}, {"id": 4}]
-        answer = await connection.get("POST", client.there, mixed)
-        assert (answer.status, answer.body) == (202, b"")
-        messages = (await client.stream.wait_messages(4))[1:]
-        assert [(each["id"], each.get("error", {}).get("code")) for each in messages if each["id"] == 4] == [
-            (4, -32600)
-        ]
-        assert {repr(each["id"]) for each in messages} == {"1", "'1'", "4"}
-        hello = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": {"protocolVersion": "2024-11-05"}}
-        await connection.get("POST", client.there, [hello, {**ping, "id": 6}])
-        last = {each["id"]: each for each in (await client.stream.wait_messages(6))[4:]}
-        assert last[5]["error"]["code"] == -32600
-        assert last[6]["result"] == {}
-        await connection.get("POST", client.there, b"[]")
-        assert (await client.hears(7))["error"]["code"] == -32600
+    client = OldClient(connection)
+    await client.opens("2025-03-26")
+    ping = {"jsonrpc": "2.0", "method": "ping"}
+    mixed = [{**ping, "id": 1}, {**ping, "id": "1"}, {"jsonrpc": "2.0", "method": "x"}, {"id": 4}]
+    answer = await connection.get("POST", client.there, mixed)
+    assert (answer.status, answer.body) == (202, b"")
+    messages = (await client.stream.wait_messages(4))[1:]
+    assert [(each["id"], each.get("error", {}).get("code")) for each in messages if each["id"] == 4] == [(4, -32600)]
+    assert {repr(each["id"]) for each in messages} == {"1", "'1'", "4"}
+    hello = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": {"protocolVersion": "2024-11-05"}}
+    await connection.get("POST", client.there, [hello, {**ping, "id": 6}])
+    last = {each["id"]: each for each in (await client.stream.wait_messages(6))[4:]}
+    assert last[5]["error"]["code"] == -32600
+    assert last[6]["result"] == {}
+    await connection.get("POST", client.there, b"[]")
+    assert (await client.hears(7))["error"]["code"] == -32600
 
 
 async def test_one_id_twice_at_once_is_refused_the_second_time() -> None:
@@ -380,9 +378,8 @@ async def test_a_request_without_a_session_is_answered_in_place() -> None:
         assert (await alone(connection, {"id": 1, "method": "ping"})).messages()[0]["result"] == {}
 
 
-@pytest.mark.parametrize(
-    ("method", "params", "code"),
-    [
+async def test_an_error_without_a_session_is_one_of_json_rpc() -> None:
+    rows: list[tuple[str, object, int]] = [
         ("no/such", {}, -32601),
         ("tools/call", {"name": "a__none"}, -32602),
         ("resources/read", {"uri": "a+none://"}, -32002),
@@ -390,9 +387,8 @@ async def test_a_request_without_a_session_is_answered_in_place() -> None:
         ("resources/subscribe", {"uri": "a+r://1"}, -32600),
         ("resources/unsubscribe", {"uri": "a+r://1"}, -32600),
         ("logging/setLevel", {"level": "info"}, -32600),
-    ],
-)
-async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params: object, code: int) -> None:
+    ]
+
     async def missing(params: dict[str, Any]) -> object:
         raise PeerError(ErrorBody(-32002, "Resource not found"))
 
@@ -404,11 +400,14 @@ async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params
         capabilities={"tools": {}, "resources": {"subscribe": True}},
     )
     async with open_http_app(server) as (_, connection):
-        answer = await alone(connection, {"id": 1, "method": method, "params": params})
-        assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, code)
-        if code == -32600 and params:
-            assert answer.messages()[0]["error"]["message"] == "this method needs a session; open one at /mcp or /sse"
-            assert method not in server.asked
+        for method, params, code in rows:
+            answer = await alone(connection, {"id": 1, "method": method, "params": params})
+            assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, code)
+            if code == -32600 and params:
+                assert (
+                    answer.messages()[0]["error"]["message"] == "this method needs a session; open one at /mcp or /sse"
+                )
+                assert method not in server.asked
 
 
 @pytest.mark.parametrize(
@@ -420,26 +419,25 @@ async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params
         {"id": 1, "error": "broken"},
     ],
 )
-async def test_what_is_no_request_is_taken_without_a_session_too(message: dict[str, Any]) -> None:
-    async with open_http_app() as (_, connection):
-        answer = await alone(connection, message)
-        assert (answer.status, answer.body) == (202, b"")
+async def test_what_is_no_request_is_taken_without_a_session_too(
+    connection: Connection, message: dict[str, Any]
+) -> None:
+    answer = await alone(connection, message)
+    assert (answer.status, answer.body) == (202, b"")
 
 
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', b'{"jsonrpc":"2.0","id":1}']
 )
-async def test_what_is_no_message_is_refused_without_a_session_too(body: bytes) -> None:
-    async with open_http_app() as (_, connection):
-        assert (await connection.get("POST", "/message", body)).status == 400
+async def test_what_is_no_message_is_refused_without_a_session_too(connection: Connection, body: bytes) -> None:
+    assert (await connection.get("POST", "/message", body)).status == 400
 
 
-async def test_initialize_without_a_session_is_answered_and_opens_none() -> None:
-    async with open_http_app() as (_, connection):
-        params = {"protocolVersion": "2024-11-05", "capabilities": {}}
-        answer = await alone(connection, {"id": 0, "method": "initialize", "params": params})
-        assert answer.messages()[0]["result"]["protocolVersion"] == "2024-11-05"
-        assert "mcp-session-id" not in answer.headers
+async def test_initialize_without_a_session_is_answered_and_opens_none(connection: Connection) -> None:
+    params = {"protocolVersion": "2024-11-05", "capabilities": {}}
+    answer = await alone(connection, {"id": 0, "method": "initialize", "params": params})
+    assert answer.messages()[0]["result"]["protocolVersion"] == "2024-11-05"
+    assert "mcp-session-id" not in answer.headers
 
 
 async def test_without_a_session_nobody_is_asked_or_told_anything() -> None:
@@ -477,10 +475,9 @@ async def test_a_client_without_a_session_that_leaves_calls_its_request_off() ->
 @pytest.mark.parametrize(
     ("path", "method"), [("/sse", "POST"), ("/sse", "DELETE"), ("/message", "GET"), ("/message", "PUT")]
 )
-async def test_other_methods_are_refused(path: str, method: str) -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get(method, path)
-        assert (answer.status, "OPTIONS" in answer.headers["allow"]) == (405, True)
+async def test_other_methods_are_refused(connection: Connection, path: str, method: str) -> None:
+    answer = await connection.get(method, path)
+    assert (answer.status, "OPTIONS" in answer.headers["allow"]) == (405, True)
 
 
 @pytest.mark.parametrize(
@@ -491,10 +488,11 @@ async def test_other_methods_are_refused(path: str, method: str) -> None:
         ({"accept": "application/json"}, 406),
     ],
 )
-async def test_a_stream_is_guarded_like_everything(headers: dict[str, str | None], status: int) -> None:
+async def test_a_stream_is_guarded_like_everything(
+    connection: Connection, headers: dict[str, str | None], status: int
+) -> None:
     """(rule 18)"""
-    async with open_http_app() as (_, connection):
-        assert (await connection.get("GET", "/sse", headers=headers)).status == status
+    assert (await connection.get("GET", "/sse", headers=headers)).status == status
 
 
 @pytest.mark.parametrize(
@@ -535,9 +533,8 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
         assert len(client.stream.messages()) == 1
 
 
-async def test_there_are_so_many_streams_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
-    async with open_http_app() as (_, connection):
+async def test_there_are_so_many_streams_and_no_more() -> None:
+    async with open_http_app(capacity=Capacity(streams=4)) as (_, connection):
         clients = [OldClient(connection.another()) for _ in range(2)]
         for client in clients:
             await client.opens()
@@ -559,11 +556,8 @@ async def test_where_it_is_switched_off_there_is_nothing() -> None:
 
 
 async def test_a_slow_reader_loses_no_answer_and_holds_a_bounded_part_of_what_is_said(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock,
 ) -> None:
-    # The clock does not wait for another process, which would look through what is long.
-    monkeypatch.setattr("host.upstream.client.is_heavy_result", lambda result, sanitizes: False)
-
     async def big(params: dict[str, Any]) -> object:
         return {"content": [{"type": "text", "text": "x" * (MAX_KEPT // 3)}]}
 
@@ -588,6 +582,7 @@ async def test_a_slow_reader_loses_no_answer_and_holds_a_bounded_part_of_what_is
         assert len([event for event in client.stream.events() if event.event == "ping"]) <= 1
 
 
+@pytest.mark.slow
 async def test_while_one_does_not_read_the_others_are_served() -> None:
     async def big(params: dict[str, Any]) -> object:
         return {"content": [{"type": "text", "text": "x" * MAX_KEPT}]}

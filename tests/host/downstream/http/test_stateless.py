@@ -10,14 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Auth, Consent, Listen, Secret
-from host.downstream.http import open_streams
+from config import Auth, Capacity, Consent, Listen, Secret
 from host.downstream.http.replies import MAX_KEPT, STREAM_DEADLINE
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
 from host.wire.asgi import HEARTBEAT_INTERVAL
-from tests.kit.asgi import IO, LATEST, HeaderValue, open_http_app
+from tests.kit.asgi import IO, LATEST, Connection, HeaderValue, open_http_app, open_session
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, tool
 
@@ -47,43 +46,40 @@ def headers(method: str = "tools/list", **more: HeaderValue) -> dict[str, Header
 # The status of everything
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE"])
-@pytest.mark.parametrize("version", [None, LATEST])
-async def test_there_is_nothing_to_get_or_to_delete(method: str, version: str | None) -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get(method, headers={"mcp-protocol-version": version})
-        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+async def test_there_is_nothing_to_get_or_to_delete(connection: Connection) -> None:
+    all_method: list[str] = ["GET", "DELETE"]
+    all_version: list[str | None] = [None, LATEST]
+    for version in all_version:
+        for method in all_method:
+            answer = await connection.get(method, headers={"mcp-protocol-version": version})
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("sent", [{"mcp-session-id": "never-was"}, {"last-event-id": "1-0"}])
-async def test_what_belongs_to_sessions_is_ignored(sent: dict[str, str]) -> None:
+async def test_what_belongs_to_sessions_is_ignored(connection: Connection, sent: dict[str, str]) -> None:
     """And no session is made (rule 26)."""
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body=body(), headers={**headers(), **sent})
-        assert answer.status == 200
-        assert "mcp-session-id" not in answer.headers
-        assert answer.outcome("tools/list")["tools"][0]["name"] == "a__x"
+    answer = await connection.get("POST", body=body(), headers={**headers(), **sent})
+    assert answer.status == 200
+    assert "mcp-session-id" not in answer.headers
+    assert answer.outcome("tools/list")["tools"][0]["name"] == "a__x"
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
+async def test_the_door_is_the_same_for_all(connection: Connection) -> None:
+    """(rule 18)"""
+    rows: list[tuple[dict[str, str], int]] = [
         ({"origin": "http://evil.com"}, 403),
         ({"host": "evil.com"}, 421),
         ({"accept": "application/json"}, 406),
         ({"accept": "text/event-stream"}, 406),
         ({"content-type": "text/plain"}, 415),
-    ],
-)
-async def test_the_door_is_the_same_for_all(sent: dict[str, str], status: int) -> None:
-    """(rule 18)"""
-    async with open_http_app() as (_, connection):
+    ]
+    for sent, status in rows:
         assert (await connection.get("POST", body=body(), headers={**headers(), **sent})).status == status
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
+async def test_what_is_no_request_is_refused(connection: Connection) -> None:
+    """An id that is not known is left out (rules 6, 7)."""
+    all_data: list[tuple[bytes, int]] = [
         (b"{", -32700),
         (b"\xff", -32700),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}', -32700),
@@ -95,21 +91,19 @@ async def test_the_door_is_the_same_for_all(sent: dict[str, str], status: int) -
         (b'{"jsonrpc":"1.0","id":1,"method":"tools/list"}', -32600),
         (b'{"jsonrpc":"2.0","id":1,"method":1}', -32600),
         (b"3", -32600),
-    ],
-)
-@pytest.mark.parametrize("session", [None, "never-was"])
-async def test_what_is_no_request_is_refused(data: bytes, code: int, session: str | None) -> None:
-    """An id that is not known is left out (rules 6, 7)."""
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body=data, headers=headers(mcp_session_id=session))
-        (message,) = answer.messages()
-        assert (answer.status, message["error"]["code"]) == (400, code)
-        assert message.get("id", 1) == 1
+    ]
+    all_session: list[str | None] = [None, "never-was"]
+    for session in all_session:
+        for data, code in all_data:
+            answer = await connection.get("POST", body=data, headers=headers(mcp_session_id=session))
+            (message,) = answer.messages()
+            assert (answer.status, message["error"]["code"]) == (400, code)
+            assert message.get("id", 1) == 1
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+async def test_headers_must_say_what_the_body_says(connection: Connection) -> None:
+    """(rule 27)"""
+    rows: list[dict[str, HeaderValue]] = [
         {"mcp-method": None},
         {"mcp-method": "tools/call"},
         {"mcp-method": "Tools/List"},
@@ -120,19 +114,16 @@ async def test_what_is_no_request_is_refused(data: bytes, code: int, session: st
         {"mcp-protocol-version": [LATEST, LATEST]},
         {"mcp-protocol-version": [LATEST, "2025-11-25"]},
         {"mcp-protocol-version": "2025-11-25"},
-    ],
-)
-async def test_headers_must_say_what_the_body_says(sent: dict[str, HeaderValue]) -> None:
-    """(rule 27)"""
-    async with open_http_app() as (_, connection):
+    ]
+    for sent in rows:
         answer = await connection.get("POST", body=body(id="i"), headers={**headers(), **sent})
         (message,) = answer.messages()
         assert (answer.status, message["id"], message["error"]["code"]) == (400, "i", -32020)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+async def test_the_name_in_the_header_is_that_of_the_body() -> None:
+    """(rule 27)"""
+    rows: list[HeaderValue] = [
         None,
         "a__y",
         "A__X",
@@ -143,15 +134,13 @@ async def test_headers_must_say_what_the_body_says(sent: dict[str, HeaderValue])
         "=?base64?YV9fe*==?=",
         "=?BASE64?YV9feA==?=",
         "a__x\u00e9",
-    ],
-)
-async def test_the_name_in_the_header_is_that_of_the_body(name: HeaderValue) -> None:
-    """(rule 27)"""
+    ]
     async with open_http_app() as (world, connection):
-        answer = connection.start("tools/call", {"name": "a__x"}, headers={"mcp-name": name})
-        await answer.complete.wait()
-        assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, -32020)
-        world.servers["a"].hears_nothing_more()
+        for name in rows:
+            answer = connection.start("tools/call", {"name": "a__x"}, headers={"mcp-name": name})
+            await answer.complete.wait()
+            assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, -32020)
+            world.servers["a"].hears_nothing_more()
 
 
 @pytest.mark.parametrize("name", ["a__x", " a__x\t", "=?base64?YV9feA==?="])
@@ -191,34 +180,31 @@ async def test_the_header_of_a_resource_holds_its_outward_uri() -> None:
         [],
     ],
 )
-async def test_a_request_that_says_too_little_of_itself_is_refused(meta: object) -> None:
+async def test_a_request_that_says_too_little_of_itself_is_refused(connection: Connection, meta: object) -> None:
     params = {} if meta is None else {"_meta": meta}
-    async with open_http_app() as (_, connection):
-        asked = {"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": params}
-        answer = await connection.get("POST", body=asked, headers=headers())
-        (message,) = answer.messages()
-        assert (answer.status, message["id"], message["error"]["code"]) == (400, 3, -32602)
+    asked = {"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": params}
+    answer = await connection.get("POST", body=asked, headers=headers())
+    (message,) = answer.messages()
+    assert (answer.status, message["id"], message["error"]["code"]) == (400, 3, -32602)
 
 
 @pytest.mark.parametrize("params", [None, [], "x"])
-async def test_a_request_without_params_is_refused(params: object) -> None:
+async def test_a_request_without_params_is_refused(connection: Connection, params: object) -> None:
     asked = {"jsonrpc": "2.0", "id": 3, "method": "tools/list"} | ({} if params is None else {"params": params})
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body=asked, headers=headers())
-        assert (answer.status, answer.messages()[0]["error"]["code"]) in ((400, -32602), (400, -32600))
+    answer = await connection.get("POST", body=asked, headers=headers())
+    assert (answer.status, answer.messages()[0]["error"]["code"]) in ((400, -32602), (400, -32600))
 
 
-async def test_nobody_has_to_say_who_they_are() -> None:
+async def test_nobody_has_to_say_who_they_are(connection: Connection) -> None:
     """(rule 11)"""
-    async with open_http_app() as (_, connection):
-        for info in ({}, {"name": 1}, "desk", None):
-            meta = {f"{IO}clientInfo": info}
-            assert await connection.result("tools/list", meta=meta)
+    for info in ({}, {"name": 1}, "desk", None):
+        meta = {f"{IO}clientInfo": info}
+        assert await connection.result("tools/list", meta=meta)
 
 
-@pytest.mark.parametrize("version", ["2027-01-01", "1999-01-01", "nonsense", "x" * 300])
-async def test_a_version_that_is_not_served_is_refused_with_those_that_are(version: str) -> None:
-    async with open_http_app() as (_, connection):
+async def test_a_version_that_is_not_served_is_refused_with_those_that_are(connection: Connection) -> None:
+    rows: list[str] = ["2027-01-01", "1999-01-01", "nonsense", "x" * 300]
+    for version in rows:
         sent = {**body(), "params": {"_meta": {**META, f"{IO}protocolVersion": version}}}
         answer = await connection.get("POST", body=sent, headers={**headers(), "mcp-protocol-version": version})
         (message,) = answer.messages()
@@ -229,30 +215,27 @@ async def test_a_version_that_is_not_served_is_refused_with_those_that_are(versi
         assert discovered["supportedVersions"] == SERVED
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
+async def test_a_method_that_there_is_not_is_404() -> None:
+    """No server hears of it."""
+    rows: list[str] = [
         *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
         *("tasks/list", "tasks/result", "sampling/createMessage", "roots/list", "vendor/thing", "", "x" * 500),
-    ],
-)
-async def test_a_method_that_there_is_not_is_404(method: str) -> None:
-    """No server hears of it."""
+    ]
     async with open_http_app() as (world, connection):
-        answer = connection.start(method, {"level": "info", "uri": "a+x://y", "taskId": "t"}, id=4)
-        await answer.complete.wait()
-        (message,) = answer.messages()
-        assert (answer.status, message["id"], message["error"]["code"]) == (404, 4, -32601)
-        world.servers["a"].hears_nothing_more()
+        for method in rows:
+            answer = connection.start(method, {"level": "info", "uri": "a+x://y", "taskId": "t"}, id=4)
+            await answer.complete.wait()
+            (message,) = answer.messages()
+            assert (answer.status, message["id"], message["error"]["code"]) == (404, 4, -32601)
+            world.servers["a"].hears_nothing_more()
 
 
-async def test_a_method_is_searched_for_only_if_its_headers_are_right() -> None:
-    async with open_http_app() as (_, connection):
-        answer = connection.start("vendor/thing", headers={"mcp-method": "other/thing"})
-        await answer.complete.wait()
-        assert answer.status == 400
+async def test_a_method_is_searched_for_only_if_its_headers_are_right(connection: Connection) -> None:
+    answer = await connection.start("vendor/thing", headers={"mcp-method": "other/thing"}).ended()
+    assert answer.status == 400
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "params", "code"),
     [
@@ -270,8 +253,7 @@ async def test_every_other_error_is_an_answer_like_any(method: str, params: dict
 
     server = ScriptedServer("a", tools=["x"], prompts=["p"], resources=["x://y"], answers={"resources/read": none})
     async with open_http_app(server) as (_, connection):
-        answer = connection.start(method, params)
-        await answer.complete.wait()
+        answer = await connection.start(method, params).ended()
         assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, code)
 
 
@@ -311,8 +293,7 @@ async def test_a_servers_error_has_no_status(code: int, becomes: int) -> None:
 
     server = ScriptedServer("a", prompts=["p"], answers={"prompts/get": refused})
     async with open_http_app(server) as (_, connection):
-        answer = connection.start("prompts/get", {"name": "a__p"})
-        await answer.complete.wait()
+        answer = await connection.start("prompts/get", {"name": "a__p"}).ended()
         assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, becomes)
 
 
@@ -322,29 +303,26 @@ async def test_a_token_is_asked_for_with_every_request(token: str | None) -> Non
     async with open_http_app(listen=Listen(auth=Auth({"desk": Secret("desk-0123456789abcdef")}))) as (_, connection):
         good = {"authorization": "Bearer desk-0123456789abcdef"}
         assert await connection.result("tools/list", headers=good)
-        answer = connection.start("tools/list", headers={"authorization": token})
-        await answer.complete.wait()
+        answer = await connection.start("tools/list", headers={"authorization": token}).ended()
         assert answer.status == 401
         assert answer.headers["www-authenticate"].startswith("Bearer ")
 
 
-@pytest.mark.parametrize(
-    "notice",
-    [
+async def test_a_notification_is_accepted_and_means_nothing() -> None:
+    rows: list[dict[str, Any]] = [
         {"method": "notifications/cancelled", "params": {"requestId": 1}},
         {"method": "notifications/initialized"},
         {"method": "notifications/roots/list_changed"},
         {"method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}},
         {"method": "vendor/notice", "params": {"_meta": {}}},
-    ],
-)
-async def test_a_notification_is_accepted_and_means_nothing(notice: dict[str, Any]) -> None:
+    ]
     async with open_http_app() as (world, connection):
-        answer = await connection.get(
-            "POST", body={"jsonrpc": "2.0", **notice}, headers={"mcp-protocol-version": LATEST}
-        )
-        assert (answer.status, answer.body) == (202, b"")
-        world.servers["a"].hears_nothing_more()
+        for notice in rows:
+            answer = await connection.get(
+                "POST", body={"jsonrpc": "2.0", **notice}, headers={"mcp-protocol-version": LATEST}
+            )
+            assert (answer.status, answer.body) == (202, b"")
+            world.servers["a"].hears_nothing_more()
 
 
 async def test_faults_are_found_in_one_order() -> None:
@@ -417,53 +395,45 @@ async def test_both_eras_are_served_at_one_address_with_the_same_ids() -> None:
         assert not any("mcp-session-id" in call.headers for call in calls[1:])
 
 
-async def test_each_request_gets_its_own_id_back() -> None:
+async def test_each_request_gets_its_own_id_back(connection: Connection) -> None:
     """With its type (rule 7)."""
-    async with open_http_app() as (_, connection):
-        for id in (0, -1, 2**53, "1", "", "\u00e9 \U0001f600"):
-            answer = connection.start("tools/list", id=id)
-            await answer.complete.wait()
-            found = answer.messages()[0]["id"]
-            assert (found, type(found)) == (id, type(id))
+    for id in (0, -1, 2**53, "1", "", "\u00e9 \U0001f600"):
+        answer = connection.start("tools/list", id=id)
+        await answer.complete.wait()
+        found = answer.messages()[0]["id"]
+        assert (found, type(found)) == (id, type(id))
 
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
 
 @pytest.mark.parametrize("version", [None, "2025-11-25", "2024-11-05", LATEST])
-async def test_initialize_without_an_envelope_opens_a_session(version: str | None) -> None:
+async def test_initialize_without_an_envelope_opens_a_session(connection: Connection, version: str | None) -> None:
     """Whatever served version stands beside it (rule 21)."""
-    async with open_http_app() as (_, connection):
-        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
-        answer = await connection.get("POST", body=hello, headers={"mcp-protocol-version": version})
-        assert answer.status == 200
-        assert "mcp-session-id" in answer.headers
-        assert answer.messages()[0]["result"]["protocolVersion"] == "2025-11-25"
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
+    answer = await connection.get("POST", body=hello, headers={"mcp-protocol-version": version})
+    assert answer.status == 200
+    assert "mcp-session-id" in answer.headers
+    assert answer.messages()[0]["result"]["protocolVersion"] == "2025-11-25"
 
 
-async def test_initialize_beside_several_versions_is_refused() -> None:
-    async with open_http_app() as (_, connection):
-        hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
-        versions = ["2025-11-25", "2025-06-18"]
-        answer = await connection.get("POST", body=hello, headers={"mcp-protocol-version": versions})
-        assert (answer.status, answer.messages()[0]["id"]) == (400, 0)
+async def test_initialize_beside_several_versions_is_refused(connection: Connection) -> None:
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": HELLO}
+    versions = ["2025-11-25", "2025-06-18"]
+    answer = await connection.get("POST", body=hello, headers={"mcp-protocol-version": versions})
+    assert (answer.status, answer.messages()[0]["id"]) == (400, 0)
 
 
-@pytest.mark.parametrize(
-    ("version", "envelope", "named", "status", "code"),
-    [
+async def test_initialize_with_an_envelope_is_a_request_like_any(connection: Connection) -> None:
+    rows: list[tuple[str | None, str, str | None, int, int]] = [
         (LATEST, LATEST, "initialize", 404, -32601),
         (None, LATEST, "initialize", 400, -32020),
         (LATEST, LATEST, None, 400, -32020),
         (LATEST, "2025-11-25", "initialize", 400, -32020),
         ("2025-11-25", LATEST, "initialize", 400, -32020),
         ("2027-01-01", "2027-01-01", "initialize", 400, -32022),
-    ],
-)
-async def test_initialize_with_an_envelope_is_a_request_like_any(
-    version: str | None, envelope: str, named: str | None, status: int, code: int
-) -> None:
-    async with open_http_app() as (_, connection):
+    ]
+    for version, envelope, named, status, code in rows:
         meta = {f"{IO}protocolVersion": envelope, f"{IO}clientCapabilities": {}}
         hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {**HELLO, "_meta": meta}}
         answer = await connection.get(
@@ -474,9 +444,8 @@ async def test_initialize_with_an_envelope_is_a_request_like_any(
         assert "mcp-session-id" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    ("version", "envelope", "named", "code"),
-    [
+async def test_the_version_header_says_which_way_a_request_goes(connection: Connection) -> None:
+    rows: list[tuple[str | None, str | None, str | None, int]] = [
         ("2025-11-25", LATEST, None, -32020),
         ("2025-11-25", "2025-06-18", None, -32020),
         (None, LATEST, "tools/list", -32020),
@@ -487,12 +456,8 @@ async def test_initialize_with_an_envelope_is_a_request_like_any(
         ("2025-11-25", None, "tools/list", -32600),
         ("nonsense", None, None, -32022),
         ("nonsense", LATEST, None, -32020),
-    ],
-)
-async def test_the_version_header_says_which_way_a_request_goes(
-    version: str | None, envelope: str | None, named: str | None, code: int
-) -> None:
-    async with open_http_app() as (_, connection):
+    ]
+    for version, envelope, named, code in rows:
         meta = {} if envelope is None else {f"{IO}protocolVersion": envelope, f"{IO}clientCapabilities": {}}
         asked = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": meta}}
         answer = await connection.get(
@@ -504,8 +469,7 @@ async def test_the_version_header_says_which_way_a_request_goes(
 
 async def test_an_envelope_of_its_own_version_means_nothing_in_a_session() -> None:
     """There it says nothing that the session does not."""
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         meta = {f"{IO}protocolVersion": "2025-11-25", f"{IO}clientCapabilities": {"roots": {}}}
         for version in ("2025-11-25", None):
             answer = await connection.get(
@@ -529,6 +493,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     ("arguments", "sent", "good"),
     [
@@ -582,8 +547,7 @@ async def test_a_client_of_a_session_repeats_nothing() -> None:
         return OK
 
     server = ScriptedServer("a", tools=[tool("x", inputSchema=SCHEMA)], answers={"tools/call": answered})
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         assert (await connection.request("tools/call", {"name": "a__x", "arguments": {"region": "eu"}}))["result"] == OK
 
 
@@ -608,12 +572,10 @@ async def test_policy_judges_the_body_and_what_it_hides_is_not_there(hidden: str
 # How an answer comes
 
 
-async def test_an_answer_alone_is_json() -> None:
-    async with open_http_app() as (_, connection):
-        answer = connection.start("tools/list")
-        await answer.complete.wait()
-        assert answer.headers["content-type"] == "application/json"
-        assert answer.headers["content-length"] == str(len(answer.body))
+async def test_an_answer_alone_is_json(connection: Connection) -> None:
+    answer = await connection.start("tools/list").ended()
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(answer.body))
 
 
 async def test_what_comes_before_an_answer_makes_it_a_stream() -> None:
@@ -644,11 +606,12 @@ async def test_what_comes_before_an_answer_makes_it_a_stream() -> None:
 
 @pytest.mark.parametrize("token", ["t", 0, 7, "7", ""])
 async def test_progress_goes_under_the_callers_own_token(token: object) -> None:
-    """With its type; without one a server is asked for none (rule 42)."""
+    """With its type; to one without a token goes none (rule 42)."""
     server = ScriptedServer("a", tools=["x"])
     async with open_http_app(server) as (_, connection):
         silent = connection.another().start("tools/call", {"name": "a__x"})
-        assert "progressToken" not in (await server.hears("tools/call")).get("_meta", {})
+        own = (await server.hears("tools/call"))["_meta"]["progressToken"]
+        await server.notifies("notifications/progress", {"progressToken": own, "progress": 1})
         call = connection.start("tools/call", {"name": "a__x"}, meta={"progressToken": token})
         asked = await server.hears("tools/call")
         await server.notifies(
@@ -812,10 +775,9 @@ async def test_a_client_that_does_not_read_costs_little(autojump_clock: MockCloc
         assert call.outcome("tools/call")["content"] == OK["content"]
 
 
-async def test_only_so_many_listen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_listen_at_once() -> None:
     """A request that would be one too many is refused, until another one leaves (rule 5)."""
-    monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
-    async with open_http_app() as (_, connection):
+    async with open_http_app(capacity=Capacity(streams=4)) as (_, connection):
         listening = [connection.another() for _ in range(2)]
         for each in listening:
             await each.start(LISTEN, {"notifications": {}}).started.wait()

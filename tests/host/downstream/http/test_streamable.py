@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -11,14 +13,14 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Auth, Isolation, Listen, Secret
+from config import Auth, Capacity, Isolation, Listen, Secret
 from host.downstream import sessions as sessions_module
-from host.downstream.http import open_streams
 from host.downstream.http.replies import KEEP_FINISHED, MAX_KEPT, STREAM_DELAY
+from host.journal import InternalError
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import encode
 from host.wire.asgi import HEARTBEAT_INTERVAL
-from tests.kit.asgi import open_http_app
+from tests.kit.asgi import Connection, Response, open_http_app, open_session
 from tests.kit.world import Later, ScriptedServer, later, tool
 from tests.kit.world import Refusal as Refused
 
@@ -29,42 +31,45 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 LAPTOP, DESK = "laptop-0123456789abcdef", "desk-0123456789abcdef"
 
 
-async def test_an_answer_alone_is_json() -> None:
-    async with open_http_app() as (_, connection):
-        opened = await connection.open()
-        assert opened.status == 200
-        assert opened.headers["content-type"] == "application/json"
-        result = opened.messages()[0]["result"]
-        assert result["protocolVersion"] == "2025-11-25"
-        assert result["serverInfo"]["name"] == "colonnade"
-        answer = await connection.get("POST", body=PING)
-        assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-        assert answer.messages() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+@asynccontextmanager
+async def calling(
+    body: object = CALL, *, revision: str = "2025-11-25", capabilities: dict[str, Any] | None = None, **more: Any
+) -> AsyncIterator[tuple[ScriptedServer, Connection, Response, dict[str, Any]]]:
+    """A call in a session, and its params as the server has heard them."""
+    server = ScriptedServer("a", tools=["x"], **more)
+    async with open_session(server, revision=revision, capabilities=capabilities) as (_, connection):
+        call = connection.send("POST", body=body)
+        yield server, connection, call, await server.hears("tools/call")
+
+
+async def test_an_answer_alone_is_json(connection: Connection) -> None:
+    opened = await connection.open()
+    assert opened.status == 200
+    assert opened.headers["content-type"] == "application/json"
+    result = opened.messages()[0]["result"]
+    assert result["protocolVersion"] == "2025-11-25"
+    assert result["serverInfo"]["name"] == "colonnade"
+    answer = await connection.get("POST", body=PING)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.messages() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_each_handshake_revision_is_served_as_asked_for(revision: str) -> None:
-    async with open_http_app() as (_, connection):
-        result = (await connection.open(revision=revision)).messages()[0]["result"]
-        assert result["protocolVersion"] == revision
-        assert ("completions" in result["capabilities"]) == (revision != "2024-11-05")
-        assert [tool["name"] for tool in (await connection.request("tools/list"))["result"]["tools"]] == ["a__x"]
+async def test_each_handshake_revision_is_served_as_asked_for(connection: Connection, revision: str) -> None:
+    result = (await connection.open(revision=revision)).messages()[0]["result"]
+    assert result["protocolVersion"] == revision
+    assert ("completions" in result["capabilities"]) == (revision != "2024-11-05")
+    assert [tool["name"] for tool in (await connection.request("tools/list"))["result"]["tools"]] == ["a__x"]
 
 
 @pytest.mark.parametrize("revision", ["2023-01-01", "2026-07-28", "", "x" * 1000])
-async def test_another_revision_is_answered_with_our_latest(revision: str) -> None:
-    async with open_http_app() as (_, connection):
-        result = (await connection.open(revision=revision)).messages()[0]["result"]
-        assert result["protocolVersion"] == "2025-11-25"
+async def test_another_revision_is_answered_with_our_latest(connection: Connection, revision: str) -> None:
+    result = (await connection.open(revision=revision)).messages()[0]["result"]
+    assert result["protocolVersion"] == "2025-11-25"
 
 
 async def test_progress_opens_a_stream_and_comes_before_the_answer() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        params = {"name": "a__x", "_meta": {"progressToken": "t"}}
-        call = connection.send("POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params})
-        asked = await server.hears("tools/call")
+    async with calling(PROGRESS_CALL) as (server, _, call, asked):
         await wait_all_tasks_blocked()
         assert not call.started.is_set()
         await server.notifies(
@@ -81,11 +86,7 @@ async def test_progress_opens_a_stream_and_comes_before_the_answer() -> None:
 
 
 async def test_a_call_that_takes_long_becomes_a_stream_with_signs_of_life(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
+    async with calling() as (server, _, call, asked):
         await trio.sleep(STREAM_DELAY / 2)
         assert not call.started.is_set()
         await trio.sleep(2 * HEARTBEAT_INTERVAL + STREAM_DELAY)
@@ -107,11 +108,7 @@ async def test_a_call_that_takes_long_becomes_a_stream_with_signs_of_life(autoju
 )
 async def test_streams_begin_as_the_revision_has_them(revision: str, begins: bytes, autojump_clock: MockClock) -> None:
     """Clients before 2025-11-25 fail on an event without data."""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision=revision)
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
+    async with calling(revision=revision) as (server, _, call, asked):
         await trio.sleep(1)
         server.says(asked["id"], {"content": []})
         await call.complete.wait()
@@ -119,11 +116,7 @@ async def test_streams_begin_as_the_revision_has_them(revision: str, begins: byt
 
 
 async def test_a_broken_stream_goes_on_where_it_was(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=PROGRESS_CALL)
-        asked = await server.hears("tools/call")
+    async with calling(PROGRESS_CALL) as (server, connection, call, asked):
         token = asked["_meta"]["progressToken"]
         for progress in (1, 2):
             await server.notifies("notifications/progress", {"progressToken": token, "progress": progress})
@@ -141,51 +134,49 @@ async def test_a_broken_stream_goes_on_where_it_was(autojump_clock: MockClock) -
         assert late.messages() == [rest.messages()[-1]]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("last", ["", "1", "1-", "1-9", "1--1", "2-0", "x-0", "1-99999999999999999999", "1-\u00b2"])
-async def test_an_event_id_that_is_not_ours_resumes_nothing(last: str, autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body=CALL)
-        await server.hears("tools/call")
+async def test_an_event_id_that_is_not_ours_begins_the_standing_stream_anew(
+    last: str, autojump_clock: MockClock
+) -> None:
+    """It resumes nothing: what the stream of the call has is not repeated."""
+    async with calling() as (server, connection, _, asked):
         await trio.sleep(1)
-        assert (await connection.get("GET", headers={"last-event-id": last})).status == 400
+        begun = connection.another(connection.session).send("GET", headers={"last-event-id": last})
+        await trio.sleep(1)
+        server.says(asked["id"], {"content": []})
+        server.lists["tools"].append(tool("new"))
+        await server.notifies("notifications/tools/list_changed")
+        assert [each["method"] for each in await begun.wait_messages(1)] == ["notifications/tools/list_changed"]
+        second = await connection.another(connection.session).get("GET", headers={"last-event-id": "nope"})
+        assert second.status == 409
 
 
 async def test_a_stream_of_another_session_resumes_nothing(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body=CALL)
-        await server.hears("tools/call")
+    async with calling() as (_, connection, _, _):
         await trio.sleep(1)
         other = connection.another()
         await other.open()
-        assert (await other.get("GET", headers={"last-event-id": "1-0"})).status == 400
+        begun = other.send("GET", headers={"last-event-id": "1-0"})
+        await trio.sleep(1)
+        assert (begun.status, begun.messages()) == (200, [])
 
 
 async def test_a_finished_stream_is_kept_for_a_while_and_no_longer(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
+    async with calling() as (server, connection, call, asked):
         await trio.sleep(1)
         server.says(asked["id"], {"content": []})
         await call.complete.wait()
         await trio.sleep(KEEP_FINISHED - 10)
         assert len((await connection.get("GET", headers={"last-event-id": "1-0"})).messages()) == 1
         await trio.sleep(80)
-        assert (await connection.get("GET", headers={"last-event-id": "1-0"})).status == 400
+        begun = connection.another(connection.session).send("GET", headers={"last-event-id": "1-0"})
+        await trio.sleep(1)
+        assert (begun.status, begun.messages()) == (200, [])
 
 
 async def test_a_cancelled_call_gets_nothing_more() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
-        call = connection.send("POST", body=body)
-        asked = await server.hears("tools/call")
+    async with calling() as (server, connection, call, asked):
         notice = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
         assert (await connection.get("POST", body=notice)).status == 202
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
@@ -194,12 +185,7 @@ async def test_a_cancelled_call_gets_nothing_more() -> None:
 
 
 async def test_a_client_that_leaves_does_not_cancel_its_call() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
-        connection.send("POST", body=body)
-        asked = await server.hears("tools/call")
+    async with calling() as (server, connection, _, asked):
         connection.leaves.set()
         await wait_all_tasks_blocked()
         server.hears_nothing_more()
@@ -213,8 +199,7 @@ async def test_many_calls_with_one_id_are_answered_each_at_its_own_caller() -> N
         return {"content": [params["arguments"]["n"]]}
 
     servers = [ScriptedServer(id, tools=["x"], answers={"tools/call": answer}) for id in ("a", "b")]
-    async with open_http_app(*servers) as (_, connection):
-        await connection.open()
+    async with open_session(*servers) as (_, connection):
         calls = []
         for n in range(200):
             params = {"name": f"{'ab'[n % 2]}__x", "arguments": {"n": n}, "_meta": {"progressToken": 1}}
@@ -229,8 +214,7 @@ async def test_many_calls_with_one_id_are_answered_each_at_its_own_caller() -> N
 @pytest.mark.slow
 async def test_the_standing_stream_tells_what_changed_in_this_clients_view() -> None:
     a, b = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["x"])
-    async with open_http_app(a, b) as (_, connection):
-        await connection.open()
+    async with open_session(a, b) as (_, connection):
         stream = connection.send("GET", headers={"accept": "text/event-stream"})
         alone = connection.another()
         await alone.open("/mcp/a")
@@ -249,8 +233,7 @@ async def test_the_standing_stream_tells_what_changed_in_this_clients_view() -> 
 
 async def test_a_list_changed_that_changes_nothing_is_not_passed_on(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         stream = connection.send("GET")
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(5)
@@ -259,8 +242,7 @@ async def test_a_list_changed_that_changes_nothing_is_not_passed_on(autojump_clo
 
 async def test_a_change_while_no_stream_was_open_is_told_when_one_opens(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         server.lists["tools"].append(tool("new"))
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(1)
@@ -269,8 +251,7 @@ async def test_a_change_while_no_stream_was_open_is_told_when_one_opens(autojump
 
 
 async def test_a_client_that_comes_back_at_once_is_not_taken_for_a_second_one(autojump_clock: MockClock) -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         first = connection.send("GET")
         await first.started.wait()
         again = connection.another()
@@ -284,8 +265,7 @@ async def test_a_client_that_comes_back_at_once_is_not_taken_for_a_second_one(au
 
 async def test_a_notice_that_perhaps_was_not_heard_is_repeated_on_the_next_stream(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         first = connection.send("GET")
         server.lists["tools"].append(tool("y"))
         await server.notifies("notifications/tools/list_changed")
@@ -305,17 +285,30 @@ async def test_a_notice_that_perhaps_was_not_heard_is_repeated_on_the_next_strea
 
 
 async def test_a_second_stream_is_refused_and_the_first_goes_on(autojump_clock: MockClock) -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         first = connection.send("GET")
         await first.started.wait()
         assert (await connection.get("GET")).status == 409
         assert not first.complete.is_set()
 
 
+async def test_a_standing_stream_whose_session_ends_before_its_turn_ends_at_once() -> None:
+    """It waits for the former one, which the end of the session ends."""
+    async with open_session() as (world, connection):
+        former = connection.another(connection.session).send("GET")
+        await former.started.wait()
+        later = connection.another(connection.session).send("GET")
+        await wait_all_tasks_blocked()
+        assert (await connection.get("DELETE")).status == 204
+        for stream in (former, later):
+            with trio.fail_after(5):
+                await stream.complete.wait()
+        assert (later.status, later.messages()) == (200, [])
+        assert [event for event in world.events if isinstance(event, InternalError)] == []
+
+
 async def test_the_standing_stream_ends_when_the_host_stops() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         stream = connection.send("GET")
         await stream.started.wait()
         connection.stop.set()
@@ -323,11 +316,7 @@ async def test_the_standing_stream_ends_when_the_host_stops() -> None:
 
 
 async def test_a_deleted_session_is_gone_and_its_calls_are_called_off() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}})
-        asked = await server.hears("tools/call")
+    async with calling() as (server, connection, _, asked):
         assert (await connection.get("DELETE")).status == 204
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
         for method in ("POST", "GET", "DELETE"):
@@ -335,71 +324,68 @@ async def test_a_deleted_session_is_gone_and_its_calls_are_called_off() -> None:
 
 
 async def test_a_deleted_sessions_stream_ends_with_it() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         stream = connection.send("GET")
         await stream.started.wait()
         await connection.get("DELETE")
         await stream.complete.wait()
 
 
-async def test_a_session_is_known_only_at_its_own_endpoint() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open("/mcp/a")
-        assert (await connection.get("POST", "/mcp/a", PING)).status == 200
-        for method in ("POST", "GET", "DELETE"):
-            assert (await connection.get(method, "/mcp", PING if method == "POST" else b"")).status == 404
+async def test_a_session_is_known_only_at_its_own_endpoint(connection: Connection) -> None:
+    await connection.open("/mcp/a")
+    assert (await connection.get("POST", "/mcp/a", PING)).status == 200
+    for method in ("POST", "GET", "DELETE"):
+        assert (await connection.get(method, "/mcp", PING if method == "POST" else b"")).status == 404
 
 
-async def test_unknown_dead_and_foreign_sessions_are_answered_alike() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open("/mcp/a")
-        foreign = await connection.get("POST", "/mcp", PING)
-        connection.session = "never-was"
-        unknown = await connection.get("POST", "/mcp", PING)
-        assert (unknown.status, unknown.body) == (foreign.status, foreign.body)
-        assert unknown.messages()[0]["id"] == 1
+async def test_unknown_dead_and_foreign_sessions_are_answered_alike(connection: Connection) -> None:
+    await connection.open("/mcp/a")
+    foreign = await connection.get("POST", "/mcp", PING)
+    connection.session = "never-was"
+    unknown = await connection.get("POST", "/mcp", PING)
+    assert (unknown.status, unknown.body) == (foreign.status, foreign.body)
+    assert unknown.messages()[0]["id"] == 1
 
 
-@pytest.mark.parametrize("id", ["", "a b", "é", "x" * 129, "../../etc/passwd\x7f"])
-async def test_what_cannot_be_a_session_id_is_refused(id: str) -> None:
-    async with open_http_app() as (_, connection):
+async def test_what_cannot_be_a_session_id_is_refused(connection: Connection) -> None:
+    rows: list[str] = ["", "a b", "é", "x" * 129, "../../etc/passwd\x7f"]
+    for id in rows:
         assert (await connection.get("POST", body=PING, headers={"mcp-session-id": id})).status in (400, 404)
 
 
 async def test_a_second_initialize_in_a_session_is_refused() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         message = await connection.request("initialize", {"protocolVersion": "2024-11-05"})
         assert message["error"]["code"] == -32600
 
 
-async def test_a_request_without_a_session_is_refused() -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body=PING)
-        assert (answer.status, answer.messages()[0]["error"]["code"], answer.messages()[0]["id"]) == (400, -32600, 1)
+async def test_a_request_without_a_session_is_refused(connection: Connection) -> None:
+    answer = await connection.get("POST", body=PING)
+    assert (answer.status, answer.messages()[0]["error"]["code"], answer.messages()[0]["id"]) == (400, -32600, 1)
 
 
-@pytest.mark.parametrize(
-    ("header", "status"),
-    [(None, 200), ("2025-11-25", 200), ("2024-11-05", 400), ("2026-07-28", 400), ("", 400), ("nonsense", 400)],
-)
-async def test_the_version_header_names_the_sessions_own_revision(header: str | None, status: int) -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
-        assert (await connection.get("POST", body=PING, headers={"mcp-protocol-version": header})).status == status
+async def test_the_version_header_names_the_sessions_own_revision() -> None:
+    rows: list[tuple[str | None, int]] = [
+        (None, 200),
+        ("2025-11-25", 200),
+        ("2024-11-05", 400),
+        ("2026-07-28", 400),
+        ("", 400),
+        ("nonsense", 400),
+    ]
+    async with open_session() as (_, connection):
+        for header, status in rows:
+            assert (await connection.get("POST", body=PING, headers={"mcp-protocol-version": header})).status == status
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "TRACE"])
-async def test_other_methods_are_refused(method: str) -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get(method)
-        assert (answer.status, "POST" in answer.headers["allow"]) == (405, True)
+async def test_other_methods_are_refused(connection: Connection, method: str) -> None:
+    answer = await connection.get(method)
+    assert (answer.status, "POST" in answer.headers["allow"]) == (405, True)
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
+async def test_a_body_that_is_no_message_is_refused() -> None:
+    rows: list[tuple[bytes, int]] = [
         (b"", -32700),
         (b"{", -32700),
         (b"{} {}", -32700),
@@ -415,19 +401,16 @@ async def test_other_methods_are_refused(method: str) -> None:
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":1.0,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":1,"Method":"ping"}', -32600),
-    ],
-)
-async def test_a_body_that_is_no_message_is_refused(body: bytes, code: int) -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
-        answer = await connection.get("POST", body=body)
-        assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, code)
-        assert (await connection.get("POST", body=PING)).status == 200
+    ]
+    async with open_session() as (_, connection):
+        for body, code in rows:
+            answer = await connection.get("POST", body=body)
+            assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, code)
+            assert (await connection.get("POST", body=PING)).status == 200
 
 
 async def test_an_answer_to_nobodys_question_is_taken_and_dropped() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         for body in (
             {"jsonrpc": "2.0", "id": 1, "result": {}},
             {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}},
@@ -435,18 +418,17 @@ async def test_an_answer_to_nobodys_question_is_taken_and_dropped() -> None:
             assert (await connection.get("POST", body=body)).status == 202
 
 
-async def test_the_oldest_idle_session_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_idle_session_makes_room() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        most = sessions_module.MAX_SESSIONS
+    async with open_http_app(server, capacity=Capacity(sessions=20)) as (_, connection):
         await connection.open()
         busy = connection.session
-        connection.send("POST", body={"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}})
+        connection.send("POST", body=CALL)
         asked = await server.hears("tools/call")
         connection.session = None
         await connection.open()
         oldest = connection.session
-        for _ in range(most - 1):
+        for _ in range(19):
             connection.session = None
             await connection.open()
         connection.session = oldest
@@ -457,8 +439,7 @@ async def test_the_oldest_idle_session_makes_room(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_sessions_that_nobody_uses_are_forgotten(autojump_clock: MockClock) -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         await trio.sleep(sessions_module.IDLE_TIMEOUT + 120)
         assert (await connection.get("POST", body=PING)).status == 404
 
@@ -473,8 +454,7 @@ def batch(*messages: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_a_batch_is_answered_message_by_message_each_as_its_own_event() -> None:
     """What is a request is answered, what is broken is refused, and what is a notice is taken (rule 6)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         mixed = [
             *batch(
                 {"id": 1, "method": "ping"},
@@ -514,8 +494,7 @@ class Passes(trio.abc.Instrument):
 
 async def test_others_take_their_turns_between_the_requests_of_a_batch() -> None:
     passes = Passes()
-    async with open_http_app(ScriptedServer("a", tools=["x"])) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(ScriptedServer("a", tools=["x"]), revision="2025-03-26") as (_, connection):
         trio.lowlevel.add_instrument(passes)
         answer = connection.send("POST", body=batch(*({"id": each, "method": "ping"} for each in range(50))))
         await answer.complete.wait()
@@ -526,8 +505,7 @@ async def test_others_take_their_turns_between_the_requests_of_a_batch() -> None
 
 async def test_an_answer_in_a_batch_does_not_wait_for_the_others() -> None:
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         answer = connection.send("POST", body=[CALL, PING])
         asked = await server.hears("tools/call")
         assert [each["id"] for each in await answer.wait_messages(1)] == [1]
@@ -540,8 +518,7 @@ async def test_an_answer_in_a_batch_does_not_wait_for_the_others() -> None:
 async def test_of_a_batch_one_call_can_be_called_off() -> None:
     """It is answered with nothing, the rest as ever (rule 47)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         answer = connection.send("POST", body=[CALL, {**CALL, "id": 8}])
         heard = [await server.hears("tools/call") for _ in range(2)]
         assert await connection.notify({"method": "notifications/cancelled", "params": {"requestId": 7}}) == 202
@@ -556,8 +533,7 @@ async def test_of_a_batch_one_call_can_be_called_off() -> None:
 async def test_a_call_can_be_called_off_in_its_own_batch() -> None:
     """(rule 47) It is answered with nothing, whether the server heard of it or not."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         cancel = {"method": "notifications/cancelled", "params": {"requestId": 7}}
         answer = connection.send("POST", body=batch({**CALL}, {**CALL, "id": 8}, cancel))
         asked = await server.hears("tools/call")
@@ -577,15 +553,14 @@ async def test_a_call_can_be_called_off_in_its_own_batch() -> None:
 )
 async def test_a_batch_that_asks_nothing_is_taken(messages: list[dict[str, Any]]) -> None:
     """(rule 6)"""
-    async with open_http_app() as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(revision="2025-03-26") as (_, connection):
         answer = await connection.get("POST", body=batch(*messages))
         assert (answer.status, answer.body) == (202, b"")
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
+async def test_a_batch_that_is_empty_too_large_or_broken_is_one_error() -> None:
+    """(rule 6)"""
+    rows: list[tuple[bytes, int]] = [
         (b"[]", -32600),
         (json.dumps([PING] * 101).encode(), -32600),
         (b"[" + b"1," * 300_000 + b"1]", -32700),
@@ -593,29 +568,25 @@ async def test_a_batch_that_asks_nothing_is_taken(messages: list[dict[str, Any]]
         (b"[1]", -32600),
         (b"[[]]", -32600),
         (b"[", -32700),
-    ],
-)
-async def test_a_batch_that_is_empty_too_large_or_broken_is_one_error(body: bytes, code: int) -> None:
-    """(rule 6)"""
-    async with open_http_app() as (_, connection):
-        await connection.open(revision="2025-03-26")
-        answer = await connection.get("POST", body=body)
-        assert (answer.status, [each["error"]["code"] for each in answer.messages()]) == (400, [code])
-        assert "id" not in answer.messages()[0]
+    ]
+    async with open_session(revision="2025-03-26") as (_, connection):
+        for body, code in rows:
+            answer = await connection.get("POST", body=body)
+            assert (answer.status, [each["error"]["code"] for each in answer.messages()]) == (400, [code])
+            assert "id" not in answer.messages()[0]
 
 
-async def test_initialize_does_not_stand_in_a_batch() -> None:
+async def test_initialize_does_not_stand_in_a_batch(connection: Connection) -> None:
     """Neither within a session nor to open one; what stands beside it is served (rules 6 and 13)."""
     hello = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": {"protocolVersion": "2025-03-26"}}
-    async with open_http_app() as (_, connection):
-        alone = await connection.get("POST", body=[hello])
-        assert (alone.status, "mcp-session-id" in alone.headers) == (400, False)
-        await connection.open(revision="2025-03-26")
-        answer = await connection.get("POST", body=[hello, PING])
-        assert sorted((each["id"], each.get("error", {}).get("code")) for each in answer.messages()) == [
-            (1, None),
-            (5, -32600),
-        ]
+    alone = await connection.get("POST", body=[hello])
+    assert (alone.status, "mcp-session-id" in alone.headers) == (400, False)
+    await connection.open(revision="2025-03-26")
+    answer = await connection.get("POST", body=[hello, PING])
+    assert sorted((each["id"], each.get("error", {}).get("code")) for each in answer.messages()) == [
+        (1, None),
+        (5, -32600),
+    ]
 
 
 async def test_one_id_twice_in_a_batch_is_two_requests() -> None:
@@ -623,8 +594,7 @@ async def test_one_id_twice_in_a_batch_is_two_requests() -> None:
         return {"content": [params["arguments"]["n"]]}
 
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         calls = [{**CALL, "params": {"name": "a__x", "arguments": {"n": n}}} for n in range(3)]
         got = await connection.get("POST", body=calls)
         assert sorted(each["result"]["content"][0] for each in got.messages()) == [0, 1, 2]
@@ -634,20 +604,19 @@ async def test_one_id_twice_in_a_batch_is_two_requests() -> None:
 async def test_clients_of_other_revisions_send_no_batches(revision: str) -> None:
     """(rule 6)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision=revision)
+    async with open_session(server, revision=revision) as (_, connection):
         answer = await connection.get("POST", body=[CALL])
         assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, -32600)
         server.hears_nothing_more()
 
 
-async def test_a_batch_needs_a_session_as_everything_does() -> None:
-    async with open_http_app() as (_, connection):
-        assert (await connection.get("POST", body=[PING])).status == 400
-        connection.session = "never-was"
-        assert (await connection.get("POST", body=[PING])).status == 404
+async def test_a_batch_needs_a_session_as_everything_does(connection: Connection) -> None:
+    assert (await connection.get("POST", body=[PING])).status == 400
+    connection.session = "never-was"
+    assert (await connection.get("POST", body=[PING])).status == 404
 
 
+@pytest.mark.slow
 async def test_no_answer_of_a_batch_is_lost_however_large_all_of_them_are() -> None:
     """They are more than one stream keeps, and the client reads late."""
 
@@ -655,8 +624,7 @@ async def test_no_answer_of_a_batch_is_lost_however_large_all_of_them_are() -> N
         return {"content": [{"type": "text", "text": "x" * (MAX_KEPT // 3)}]}
 
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": big})
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         connection.reads = trio.Event()
         answer = connection.send("POST", body=[{**CALL, "id": n} for n in range(8)])
         await wait_all_tasks_blocked()
@@ -666,17 +634,16 @@ async def test_no_answer_of_a_batch_is_lost_however_large_all_of_them_are() -> N
         assert sorted(each["id"] for each in answer.messages()) == list(range(8))
 
 
-async def test_a_batch_whose_client_left_ends_all_the_same() -> None:
+async def test_a_batch_whose_client_left_ends_all_the_same(autojump_clock: MockClock) -> None:
     async def big(params: dict[str, Any]) -> object:
         return {"content": [{"type": "text", "text": "x" * MAX_KEPT}]}
 
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": big})
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         connection.send("POST", body=[{**CALL, "id": n} for n in range(4)])
         await wait_all_tasks_blocked()
         connection.leaves.set()
-        await wait_all_tasks_blocked()
+        await trio.sleep(1)
         again = connection.another(connection.session)
         rest = await again.get("GET", headers={"last-event-id": "1-2"})
         assert len(rest.messages()) == 1
@@ -685,41 +652,38 @@ async def test_a_batch_whose_client_left_ends_all_the_same() -> None:
 # Messages one by one
 
 
-@pytest.mark.parametrize("id", [0, -1, 2**63 - 1, "", "1", "é" * 128, "\u0000"])
-async def test_an_id_comes_back_as_it_was_sent(id: int | str) -> None:
+async def test_an_id_comes_back_as_it_was_sent() -> None:
     """(rule 7)"""
-    async with open_http_app() as (_, connection):
-        await connection.open()
-        answer = await connection.request("ping", id=id)
-        assert (answer["id"], type(answer["id"])) == (id, type(id))
+    rows: list[int | str] = [0, -1, 2**63 - 1, "", "1", "é" * 128, "\u0000"]
+    async with open_session() as (_, connection):
+        for id in rows:
+            answer = await connection.request("ping", id=id)
+            assert (answer["id"], type(answer["id"])) == (id, type(id))
 
 
-@pytest.mark.parametrize("id", [None, True, 1.5, 1.0, {}, [], "x" * 257, 2**63, -(2**63) - 1])
-async def test_an_id_that_is_none_is_refused(id: object) -> None:
+async def test_an_id_that_is_none_is_refused() -> None:
     """(rule 7)"""
-    async with open_http_app() as (_, connection):
-        await connection.open()
-        answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": id, "method": "ping"})
-        assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, -32600)
-        assert "id" not in answer.messages()[0]
+    rows: list[object] = [None, True, 1.5, 1.0, {}, [], "x" * 257, 2**63, -(2**63) - 1]
+    async with open_session() as (_, connection):
+        for id in rows:
+            answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": id, "method": "ping"})
+            assert (answer.status, answer.messages()[0]["error"]["code"]) == (400, -32600)
+            assert "id" not in answer.messages()[0]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
+async def test_an_answer_that_fits_no_question_is_taken_and_means_nothing() -> None:
+    """(rule 7)"""
+    rows: list[dict[str, Any]] = [
         {"id": None, "error": {"code": -32700, "message": "?"}},
         {"error": {"code": -32700, "message": "?"}},
         {"id": 1, "error": "broken"},
         {"id": 1, "result": {}, "error": {"code": 1, "message": ""}},
         {"id": 99, "result": {}},
         {"id": "1", "result": {}},
-    ],
-)
-async def test_an_answer_that_fits_no_question_is_taken_and_means_nothing(message: dict[str, Any]) -> None:
-    """(rule 7)"""
-    async with open_http_app() as (_, connection):
-        await connection.open()
-        assert await connection.notify(message) == 202
+    ]
+    async with open_session() as (_, connection):
+        for message in rows:
+            assert await connection.notify(message) == 202
 
 
 async def test_initialize_is_answered_here_and_waits_for_nobody() -> None:
@@ -756,11 +720,7 @@ async def test_before_it_says_that_it_is_ready_a_client_is_told_nothing_and_serv
 
 async def test_a_ping_is_answered_at_once_and_never_passed_on() -> None:
     """Also while a call runs, and however many come (rule 16)."""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body=CALL)
-        await server.hears("tools/call")
+    async with calling() as (server, connection, _, _):
         before = list(server.asked)
         for _ in range(3):
             assert (await connection.request("ping"))["result"] == {}
@@ -783,45 +743,42 @@ async def test_a_second_initialize_changes_nothing() -> None:
 
 async def test_initialize_without_a_session_opens_another_one() -> None:
     """(rule 13)"""
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         first, connection.session = connection.session, None
         await connection.open()
         assert connection.session != first
         assert (await connection.another(first).request("ping"))["result"] == {}
 
 
-async def test_a_handshake_that_is_refused_opens_no_session() -> None:
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}})
-        assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, -32602)
-        assert "mcp-session-id" not in answer.headers
+async def test_a_handshake_that_is_refused_opens_no_session(connection: Connection) -> None:
+    answer = await connection.get("POST", body={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}})
+    assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, -32602)
+    assert "mcp-session-id" not in answer.headers
 
 
 @pytest.mark.parametrize(
     ("header", "status"), [("2025-11-25", 200), ("2024-11-05", 200), ("2026-07-28", 200), ("nonsense", 400)]
 )
-async def test_a_version_named_beside_initialize_must_be_one_that_is_served(header: str, status: int) -> None:
+async def test_a_version_named_beside_initialize_must_be_one_that_is_served(
+    connection: Connection, header: str, status: int
+) -> None:
     """(rule 21)"""
     hello = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
-    async with open_http_app() as (_, connection):
-        answer = await connection.get("POST", body=hello, headers={"mcp-protocol-version": header})
-        assert (answer.status, answer.messages()[0]["id"]) == (status, 5)
+    answer = await connection.get("POST", body=hello, headers={"mcp-protocol-version": header})
+    assert (answer.status, answer.messages()[0]["id"]) == (status, 5)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_the_version_header_is_looked_at_whatever_the_method(method: str) -> None:
     """(rule 21)"""
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         assert (await connection.get(method, headers={"mcp-protocol-version": "2024-11-05"})).status == 400
         assert (await connection.request("ping"))["result"] == {}
 
 
 async def test_errors_of_json_rpc_are_no_errors_of_http() -> None:
     """404 is said of a session alone: clients begin anew on it (rule 20)."""
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         for method, params in (
             ("no/such", {}),
             ("tools/call", {"name": "a__none"}),
@@ -837,8 +794,7 @@ async def test_errors_of_json_rpc_are_no_errors_of_http() -> None:
 
 async def test_a_session_id_is_visible_ascii_and_hard_to_guess() -> None:
     """(rule 19)"""
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         assert connection.session is not None
         assert connection.session.isascii()
         assert connection.session.isprintable()
@@ -847,8 +803,7 @@ async def test_a_session_id_is_visible_ascii_and_hard_to_guess() -> None:
 
 
 async def test_two_session_headers_are_none() -> None:
-    async with open_http_app() as (_, connection):
-        await connection.open()
+    async with open_session() as (_, connection):
         session = connection.session
         answer = await connection.get("POST", body=PING, headers={"Mcp-Session-Id": session})
         assert answer.status == 400
@@ -857,8 +812,7 @@ async def test_two_session_headers_are_none() -> None:
 async def test_a_cancel_names_one_request_of_its_own_session_or_nothing() -> None:
     """Unknown, finished, of another type, doubled, of another session, or no id at all (rule 47)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         other = connection.another()
         await other.open()
         calls = [connection.send("POST", body={**CALL, "id": id}) for id in (7, 8, 8)]
@@ -879,11 +833,7 @@ async def test_a_cancel_names_one_request_of_its_own_session_or_nothing() -> Non
 
 async def test_after_a_cancel_nothing_more_is_said_of_the_call() -> None:
     """Neither its progress nor its log, nor the answer that was under way (rule 47)."""
-    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        call = connection.send("POST", body=PROGRESS_CALL)
-        asked = await server.hears("tools/call")
+    async with calling(PROGRESS_CALL, capabilities={"tools": {}, "logging": {}}) as (server, connection, call, asked):
         await connection.notify({"method": "notifications/cancelled", "params": {"requestId": 7}})
         progress = {"progressToken": asked["_meta"]["progressToken"], "progress": 1}
         server.sends(Notification("notifications/progress", Raw(json.dumps(progress).encode())))
@@ -897,8 +847,7 @@ async def test_so_many_calls_are_in_flight_for_one_session_and_no_more(monkeypat
     """Those whose clients left are in flight too."""
     monkeypatch.setattr(sessions_module, "MAX_IN_FLIGHT", 3)
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision="2025-03-26")
+    async with open_session(server, revision="2025-03-26") as (_, connection):
         leaving = connection.another(connection.session)
         for _ in range(3):
             leaving.send("POST", body=CALL)
@@ -920,8 +869,7 @@ async def test_so_many_calls_are_in_flight_for_one_session_and_no_more(monkeypat
 async def test_what_a_client_missed_comes_in_order_and_once(autojump_clock: MockClock) -> None:
     """Its answer waits for it, and no other stream shows it (rules 22, 24 and 25)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         standing = connection.another(connection.session)
         stream = standing.send("GET")
         call = connection.send("POST", body=PROGRESS_CALL)
@@ -948,11 +896,7 @@ async def test_what_a_client_missed_comes_in_order_and_once(autojump_clock: Mock
 
 async def test_a_call_outlives_its_client_and_its_answer_waits(autojump_clock: MockClock) -> None:
     """The stream is resumed before the answer is there (rule 24)."""
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
-        connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
+    async with calling() as (server, connection, _, asked):
         await trio.sleep(1)
         connection.leaves.set()
         rest = connection.another(connection.session).send("GET", headers={"last-event-id": "1-0"})
@@ -977,8 +921,7 @@ async def test_event_ids_are_of_one_session_and_one_stream(
     """On all of its streams no two events have the same; clients before 2025-11-25 get no event without data
     (rule 25)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection):
-        await connection.open(revision=revision)
+    async with open_session(server, revision=revision) as (_, connection):
         standing = connection.send("GET")
         calls = [connection.send("POST", body={**CALL, "id": n}) for n in range(3)]
         asked = [await server.hears("tools/call") for _ in calls]
@@ -1006,8 +949,7 @@ async def test_one_message_goes_out_on_one_stream(autojump_clock: MockClock) -> 
         resources=["r://1"],
         capabilities={"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}},
     )
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         await connection.request("resources/subscribe", {"uri": "a+r://1"})
         await connection.request("logging/setLevel", {"level": "debug"})
         standing = connection.another(connection.session).send("GET")
@@ -1076,26 +1018,24 @@ async def test_a_question_that_belongs_to_no_call_goes_to_the_standing_stream(au
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_stream_needs_a_session(method: str) -> None:
+async def test_a_stream_needs_a_session(connection: Connection, method: str) -> None:
     """405 says that there is no such method, as in 2026-07-28. A client of a handshake revision has one, and lacks the
     session."""
-    async with open_http_app() as (_, connection):
-        for header in (None, "2026-07-28"):
-            answer = await connection.get(method, headers={"mcp-protocol-version": header})
-            assert (answer.status, answer.headers["allow"]) == (405, "POST")
-        answer = await connection.get(method, headers={"mcp-protocol-version": "2025-06-18"})
-        assert answer.status == 400
-        connection.session = "never-was"
-        answer = await connection.get(method)
-        assert answer.status == 404
-        assert answer.messages()[0]["error"]["message"].startswith("Session not found")
+    for header in (None, "2026-07-28"):
+        answer = await connection.get(method, headers={"mcp-protocol-version": header})
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    answer = await connection.get(method, headers={"mcp-protocol-version": "2025-06-18"})
+    assert answer.status == 400
+    connection.session = "never-was"
+    answer = await connection.get(method)
+    assert answer.status == 404
+    assert answer.messages()[0]["error"]["message"].startswith("Session not found")
 
 
 async def test_the_standing_stream_goes_on_where_it_was(autojump_clock: MockClock) -> None:
     """What was said while nobody read, too, and nothing twice."""
     server = ScriptedServer("a", resources=["r://1", "r://2"], capabilities={"resources": {"subscribe": True}})
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         for n in (1, 2):
             await connection.request("resources/subscribe", {"uri": f"a+r://{n}"})
         first = connection.another(connection.session)
@@ -1121,8 +1061,7 @@ async def test_the_standing_stream_goes_on_where_it_was(autojump_clock: MockCloc
 async def test_whoever_resumes_the_standing_stream_takes_it_over(stuck: bool, autojump_clock: MockClock) -> None:
     """Its former reader is gone, and nobody knows yet; it may even be stuck in what it was sent last."""
     server = ScriptedServer("a", resources=["r://1"], capabilities={"resources": {"subscribe": True}})
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         await connection.request("resources/subscribe", {"uri": "a+r://1"})
         dead = connection.another(connection.session)
         stream = dead.send("GET")
@@ -1147,8 +1086,7 @@ async def test_whoever_resumes_the_standing_stream_takes_it_over(stuck: bool, au
 
 async def test_a_standing_stream_does_not_go_deaf_however_much_it_has_told(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         await connection.request("logging/setLevel", {"level": "debug"})
         stream = connection.send("GET")
         await wait_all_tasks_blocked()
@@ -1165,8 +1103,7 @@ async def test_a_standing_stream_that_nobody_reads_is_bounded_and_notices_outlas
         resources=["r://1"],
         capabilities={"tools": {}, "resources": {"subscribe": True}, "logging": {}},
     )
-    async with open_http_app(server) as (_, connection):
-        await connection.open()
+    async with open_session(server) as (_, connection):
         await connection.request("resources/subscribe", {"uri": "a+r://1"})
         await connection.request("logging/setLevel", {"level": "debug"})
         reader = connection.another(connection.session)
@@ -1272,11 +1209,7 @@ async def test_a_question_goes_out_with_its_own_call_and_its_answer_comes_as_a_p
 
 
 async def test_an_error_is_an_answer_too() -> None:
-    server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities={"roots": {}})
-        call = connection.send("POST", body=CALL)
-        asked = await server.hears("tools/call")
+    async with calling(capabilities={"roots": {}}) as (server, connection, call, asked), trio.open_nursery() as nursery:
         question = later(nursery, lambda: server.asks("roots/list", about=asked["id"]))
         (put,) = await call.wait_messages(1)
         assert await connection.notify({"id": put["id"], "error": {"code": -1, "message": "User rejected"}}) == 202
@@ -1427,8 +1360,7 @@ async def test_progress_of_the_client_about_a_question_reaches_the_server() -> N
 async def test_a_question_that_outlives_its_stream_is_withdrawn_on_the_standing_one() -> None:
     """It may belong to either of two calls; the one whose stream it went out on is answered first."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities={"roots": {}})
+    async with open_session(server, capabilities={"roots": {}}) as (_, connection), trio.open_nursery() as nursery:
         standing = connection.another(connection.session).send("GET")
         calls = []
         for id in (7, 8):
@@ -1449,8 +1381,7 @@ async def test_a_question_that_outlives_its_stream_is_withdrawn_on_the_standing_
 async def test_a_question_that_outlives_its_stream_is_withdrawn_wherever_its_client_listens() -> None:
     """Where nobody listens to what is said unasked, on the stream of another call (rule 50)."""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities={"roots": {}})
+    async with open_session(server, capabilities={"roots": {}}) as (_, connection), trio.open_nursery() as nursery:
         calls = []
         for id in (7, 8):
             calls.append((connection.send("POST", body={**CALL, "id": id}), await server.hears("tools/call")))
@@ -1471,8 +1402,7 @@ async def test_a_question_that_outlives_its_stream_is_withdrawn_wherever_its_cli
 async def test_a_flood_of_logs_does_not_push_a_question_out_of_a_stream_that_nobody_reads() -> None:
     """(rule 71)"""
     server = ScriptedServer("a", tools=["x"])
-    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
-        await connection.open(capabilities={"roots": {}})
+    async with open_session(server, capabilities={"roots": {}}) as (_, connection), trio.open_nursery() as nursery:
         slow = connection.another(connection.session)
         slow.reads = trio.Event()
         call = slow.send("POST", body=CALL)
@@ -1497,10 +1427,9 @@ async def test_a_flood_of_logs_does_not_push_a_question_out_of_a_stream_that_nob
         assert call.messages()[-1]["id"] == 7
 
 
-async def test_only_so_many_standing_streams_are_open_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_standing_streams_are_open_at_once() -> None:
     """(rule 5) Calls are served all the same, and whoever leaves makes room."""
-    monkeypatch.setattr(open_streams, "MAX_STREAMS", 2)
-    async with open_http_app() as (_, connection):
+    async with open_http_app(capacity=Capacity(streams=4)) as (_, connection):
         clients = [connection.another() for _ in range(3)]
         for client in clients:
             await client.open()

@@ -1,0 +1,30 @@
+"""The common part of the maps of the file: the keys that may stand in one, and the text about each for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class Strict:
+    """A map of the file in which only the keys of the class may stand."""
+
+    __pydantic_config__ = STRICT
+
+
+def desc(description: str, default: Any = None, **schema: Any) -> Any:
+    """The description and default of a key, for editors. `default` is written as in the file; it changes no value."""
+    more = schema if default is None else {**schema, "default": default}
+    return Field(description=description, json_schema_extra=more)
+
+
+def _refuse_key(value: object) -> object:
+    raise PydanticCustomError("extra_forbidden", "unknown key")
+
+
+NO_KEY = BeforeValidator(_refuse_key)
+"""For a field that is no key of the file. Its default is not validated, so this only meets what a file wrote."""

@@ -1,0 +1,139 @@
+"""The sandbox of a server's program: what of the machine it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator
+
+from config.document import as_found
+from config.keys import Strict, desc
+from config.problems import clip, did_you_mean, nearest_word
+from config.types import (
+    ConfinedDescriptors,
+    ConfinedMemory,
+    ConfinedPath,
+    ConfinedProcesses,
+    EachOnce,
+    InvalidValue,
+    VariableName,
+    expected,
+)
+
+STRICT_WORD, OFF_WORD = "strict", "off"
+WITHHELD = (
+    *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
+    *("NODE_EXTRA_CA_CERTS", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
+)
+"""Variables of the host that servers get and confined ones do not, unless `environment` names them."""
+GIVEN = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "TZ", "USER")
+"""Variables that each confined program has, beside LC_*; HOME and TMPDIR are folders of its own."""
+
+
+class Network(StrEnum):
+    """The reach of a confined program: nothing, itself over a loopback of its own, or all that the host reaches."""
+
+    NONE = "none"
+    LOOPBACK = "loopback"
+    ALL = "all"
+
+
+class Means(StrEnum):
+    """The least that must hold a program: namespaces, or Landlock alone, which holds less."""
+
+    NAMESPACES = "namespaces"
+    LANDLOCK = "landlock"
+
+
+def _only_withheld(name: str) -> str:
+    """Refuse a name that would have no effect: only what other servers get can be given here."""
+    if name in GIVEN or name.startswith("LC_"):
+        raise InvalidValue(f"a confined program has {name} anyway; remove it")
+    if name not in WITHHELD:
+        shown = clip(name)
+        known = {each.lower(): each for each in reversed(WITHHELD)}
+        meant = nearest_word(name, known)
+        remedy = (
+            f"did you mean {known[meant]}?"
+            if meant
+            else f'to give it another one, write env: {{{shown}: "${{env:{shown}}}"}}'
+        )
+        raise expected(f"one of {', '.join(WITHHELD)}", f'"{shown}"', remedy)
+    return name
+
+
+@dataclass(frozen=True)
+class SandboxFiles(Strict):
+    """Files and folders, with everything below them. What may be written may be read too."""
+
+    read: Annotated[EachOnce[ConfinedPath], desc("Paths that the program may read.")] = ()
+    write: Annotated[EachOnce[ConfinedPath], desc("Paths that the program may read and write.")] = ()
+
+
+@dataclass(frozen=True)
+class Sandbox(Strict):
+    """The share of the machine that a confined program gets; the defaults are `strict`. `memory` is in bytes, of each
+    process."""
+
+    files: Annotated[SandboxFiles, desc("Files beside those that it needs to start, and its own folders.")] = (
+        SandboxFiles()
+    )
+    network: Annotated[
+        Network,
+        desc("none, loopback: an own one that leads nowhere else, or all: the network of this machine.", "none"),
+    ] = Network.NONE
+    environment: Annotated[
+        EachOnce[Annotated[VariableName, AfterValidator(_only_withheld)]],
+        desc("Variables of the usual ones that it gets beside LANG, LC_*, LOGNAME, PATH, TERM, TZ and USER."),
+    ] = ()
+    memory: Annotated[ConfinedMemory, desc("Memory of each process, from 64MiB to 64GiB.", "1GiB")] = 1024**3
+    processes: Annotated[ConfinedProcesses, desc("Processes and threads at once.", 64)] = 64
+    open_files: Annotated[ConfinedDescriptors, desc("Open files of each process, from 16 to 65536.", 256)] = 256
+    accept: Annotated[
+        Means,
+        desc(
+            "What must hold the program at least. namespaces, or landlock: Landlock alone where the system refuses "
+            "namespaces, which leaves sockets, UDP and the view of other processes open.",
+            "namespaces",
+        ),
+    ] = Means.NAMESPACES
+
+    def describe(self) -> str:
+        """One line for people: what the program is given."""
+        lists = {"writes": self.files.write, "reads": self.files.read}
+        parts = [f"{does} {', '.join(paths)}" for does, paths in lists.items() if paths] or ["its own files"]
+        parts.append("the whole network" if self.network is Network.ALL else f"network {self.network.value}")
+        if self.environment:
+            parts.append(f"the variables {', '.join(self.environment)}")
+        parts.append(f"{self.memory // 1024**2} MiB for each process")
+        parts.append(f"{self.processes} processes")
+        parts.append(f"{self.open_files} open files")
+        if self.accept is Means.LANDLOCK:
+            parts.append("Landlock alone is accepted")
+        return "; ".join(parts)
+
+
+def _read_sandbox(value: object) -> object:
+    """`off` is none, `strict` one without exceptions."""
+    if isinstance(value, dict):
+        return value
+    if value is False or value in (OFF_WORD, "false"):
+        return None
+    if value == STRICT_WORD:
+        return {}
+    remedy = did_you_mean(value, (OFF_WORD, STRICT_WORD)) if isinstance(value, str) else ""
+    raise expected("off, strict, or a map of what the program may use", as_found(value), remedy)
+
+
+SandboxKey = Annotated[
+    Sandbox | None,
+    BeforeValidator(_read_sandbox, json_schema_input_type=Literal["off", "strict", False] | Sandbox),
+    desc(
+        "What of this machine the program is given. strict: a home of its own, the system's libraries and what its "
+        "command names, and no network. off: everything that the user has.",
+        "off",
+    ),
+]

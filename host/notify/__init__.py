@@ -1,0 +1,1 @@
+"""Telling people that calls wait for them, where no console and no terminal is open."""

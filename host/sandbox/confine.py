@@ -1,0 +1,155 @@
+"""Confines a process that is about to become a server's program. Runs between fork and exec, in a child of the
+subreaper (host/wire/keeper.py), which imports it for such servers alone.
+
+    subreaper ── outer ── init (1 in its namespace of processes) ── program
+
+*outer* stays outside, because only children of a process enter its new namespace of processes; it ends as the program
+ends. *init* reaps what the program leaves, and all of that ends with init. Both are copies of the subreaper, and keep
+no descriptor but the pipe between them. All means are in force before init forks the program, so init, which the
+program might attach to, has no right that the program lacks.
+
+With Landlock alone there is neither: the child itself becomes the program.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any, NoReturn
+
+from host.sandbox import landlock
+from host.sandbox.kernel import KernelRefused, call
+from host.sandbox.namespaces import DEVICES, build_root, raise_loopback, separate
+from host.sandbox.paths import is_below_any
+from host.sandbox.privileges import drop_all, leave_keys, limit, set_readable
+
+_SET_PDEATHSIG = 1
+_MOST_DESCRIPTORS = 1 << 20
+
+
+def confine(plan: dict[str, Any], report: int) -> None:
+    """Return in the process that is to be replaced by the program, with all that the plan (host/sandbox/plan.py) says
+    in force. The descriptor `report` gets a JSON object: the `means` in words, or the step that `failed`, and `why`.
+
+    Raises:
+        OSError: a step failed. Nothing may be started.
+    """
+    try:
+        means = _apply(plan)
+    except OSError as problem:
+        step = problem.step if isinstance(problem, KernelRefused) else "preparation"
+        os.write(report, json.dumps({"failed": step, "why": problem.strerror or ""}).encode())
+        raise
+    os.write(report, json.dumps({"means": means}).encode())
+
+
+def _apply(plan: dict[str, Any]) -> str:
+    if sys.platform != "linux":
+        raise KernelRefused("Linux", errno.ENOSYS)
+    set_readable(readable=True)  # or else it could not write its own maps of users
+    if plan["accept"] == "landlock" and not _has_namespaces(plan):
+        return _apply_landlock_alone(plan)
+    ends = _enter_namespaces(plan)
+    limit(plan["memory"], plan["processes"], plan["open_files"])
+    leave_keys()
+    drop_all()
+    if known := landlock.version():
+        landlock.restrict(
+            [*plan["read"], "/etc"],
+            [*plan["write"], *plan["own"], "/tmp", "/dev", "/proc"],
+            network=plan["network"] != "none",
+        )
+    os.chdir(plan["cwd"])
+    set_readable(readable=False)
+    if program := os.fork():
+        _be_init(program, ends)
+    return f"namespaces and Landlock {known}" if known else "namespaces"
+
+
+def _apply_landlock_alone(plan: dict[str, Any]) -> str:
+    known = landlock.version()
+    if known < landlock.OUTSIDE:
+        raise KernelRefused(f"Landlock {landlock.OUTSIDE}", errno.ENOSYS)
+    if plan["network"] == "loopback":
+        raise KernelRefused("a network of its own", errno.EPERM)
+    hidden, named = plan["hidden"], (*plan["read"], *plan["write"])
+    if is_below_any(hidden, named) or any(is_below_any(path, [hidden]) for path in named):
+        raise KernelRefused("a hidden state directory", errno.EPERM)
+    limit(plan["memory"], None, plan["open_files"])
+    leave_keys()
+    drop_all()
+    devices = [f"/dev/{name}" for name in DEVICES]
+    landlock.restrict(
+        [*plan["read"], *plan["files"], *devices, "/proc"],
+        [*plan["write"], *plan["own"], "/dev/null"],
+        network=plan["network"] == "all",
+    )
+    os.chdir(plan["cwd"])
+    return f"Landlock {known} alone"
+
+
+def _has_namespaces(plan: dict[str, Any]) -> bool:
+    """Whether namespaces can be entered here: tried by a process that ends then."""
+    child = os.fork()
+    if not child:
+        try:
+            _enter_namespaces(plan)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _enter_namespaces(plan: dict[str, Any]) -> int:
+    """Return in init, with the descriptor that tells outer how the program ended. Outer never returns."""
+    separate(network=plan["network"] == "all")
+    ended, ends = os.pipe()
+    if init := os.fork():
+        _be_outer(init, ended)
+    os.close(ended)
+    call("an end with its parent", "prctl", _SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    build_root(plan)
+    if plan["network"] == "loopback":
+        raise_loopback()
+    return ends
+
+
+def _be_outer(init: int, ended: int) -> NoReturn:
+    """Wait for init, and end as the program did."""
+    try:
+        _close_all_but(ended)
+        set_readable(readable=False)
+        told = os.read(ended, 16)
+        status = os.waitstatus_to_exitcode(os.waitpid(init, 0)[1])
+        status = int(told) if told else status
+        if status < 0:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if -status != signal.SIGKILL:
+                signal.signal(-status, signal.SIG_DFL)
+            os.kill(os.getpid(), -status)
+        os._exit(status)
+    finally:
+        os._exit(1)
+
+
+def _be_init(program: int, ends: int) -> NoReturn:
+    """Reap until the program has ended, and tell outer how. What is left ends with this process."""
+    try:
+        _close_all_but(ends)
+        pid, status = os.wait()
+        while pid != program:
+            pid, status = os.wait()
+        os.write(ends, str(os.waitstatus_to_exitcode(status)).encode())
+    finally:
+        os._exit(0)
+
+
+def _close_all_but(descriptor: int) -> None:
+    """Close what came from the subreaper: while it is open here, nobody sees its end."""
+    signal.set_wakeup_fd(-1)
+    os.closerange(0, descriptor)
+    os.closerange(descriptor + 1, _MOST_DESCRIPTORS)

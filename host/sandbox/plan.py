@@ -1,0 +1,308 @@
+"""The plan of a confined program: the files that it may read and write, its environment, and its limits.
+
+A plan is a dictionary of plain values, since it goes to the subreaper as JSON:
+
+    base, hidden, own   folders: one that is empty, the state directory, and those of the server in it
+    read, write         real paths, which keep their places; what is below a folder is meant too
+    links               symbolic links on the way to them, with their targets
+    files               texts of files that the program gets in the place of the system's
+    cwd                 where it starts
+    network             none, loopback or all
+    memory, processes, open_files
+    accept              namespaces or landlock
+
+Reads the file system; waits for nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from config import StdioServer
+from config.read import read_text
+from config.sandbox import GIVEN, Network, Sandbox
+from config.types import with_one_slash
+from host.sandbox.paths import is_below_any
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
+_SETTINGS = tuple(
+    f"/etc/{name}"
+    for name in (
+        *("alternatives", "ca-certificates", "fonts", "gai.conf", "gitconfig", "host.conf", "ld.so.cache"),
+        *("ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "os-release"),
+        *("pki/ca-trust", "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "timezone"),
+    )
+)
+_NETWORK_SETTINGS = ("/etc/hosts", "/etc/resolv.conf")
+_OF_A_PREFIX = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
+"""The parts that an interpreter or program needs of the folder that it is installed in."""
+_MARKS = ("package.json", "pyproject.toml", "node_modules", "pyvenv.cfg")
+"""Names by which the folder of a package is known."""
+_OFFLINE = {"npm_config_offline": "true", "npm_config_update_notifier": "false", "UV_OFFLINE": "1"}
+"""Without it, npx and uvx try to reach the network for up to a minute before they use what they have."""
+_MOST_LINKS = 40
+_MOST_INTERPRETERS = 5
+"""Scripts that are interpreted by scripts, at most, as in Linux."""
+
+
+class MissingFile(Exception):
+    """A path that `files` names is not there, or leads to what no program is given."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+@dataclass
+class _Paths:
+    """Paths on their way into a plan: real ones, and the links on the way to them."""
+
+    own: Sequence[str]
+    """Real folders that the program may write. It may have put a link there, so none in them is followed."""
+    read: dict[str, None] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+
+    def add(self, path: str) -> None:
+        """Let a path be read, if it is there."""
+        if (real := self.resolve(path)) is not None:
+            self.read[real] = None
+
+    def resolve(self, path: str) -> str | None:
+        """The real path; None if nothing is there. The links on the way are kept. A link in a folder that the program
+        may write is not followed: it is there with that folder."""
+        for _ in range(_MOST_LINKS):
+            path = with_one_slash(path)
+            link = next((each for each in _steps(path) if os.path.islink(each)), None)
+            if link is None:
+                return path if os.path.exists(path) and not _is_made_up(path) else None
+            if is_below_any(os.path.dirname(link), self.own):
+                return link
+            target = os.readlink(link)
+            self.links[link] = target
+            path = os.path.normpath(os.path.join(os.path.dirname(link), target) + path[len(link) :])
+        return None
+
+
+def _is_made_up(path: str) -> bool:
+    """Whether it is all of the machine, or the kernel makes its files up. Only links lead there, or arguments."""
+    return path == "/" or is_below_any(path, ("/proc", "/sys", "/dev"))
+
+
+def _steps(path: str) -> Iterator[str]:
+    """The path of each folder on the way from the root to a path, and the path itself."""
+    at = path.find("/", 1)
+    while at > 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    yield path
+
+
+def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Path) -> dict[str, Any]:
+    """The plan for the program of a server, whose `sandbox` is set; makes the folders of the server.
+
+    Args:
+        env: the program's environment.
+        folder: that of the server in `state`, the state directory.
+
+    Raises:
+        MissingFile: a path of `files` is not there.
+        OSError: the folders of the server cannot be made.
+    """
+    sandbox = spec.sandbox
+    assert sandbox is not None
+    base, home, temporary = (str(folder / name) for name in ("root", "home", "tmp"))
+    for each in (base, home, temporary):
+        os.makedirs(each, mode=0o700, exist_ok=True)
+    own = [os.path.realpath(each) for each in (home, temporary, *sandbox.files.write)]
+    paths = _Paths(own)
+    for path in (*_SYSTEM, *_SETTINGS, *(_NETWORK_SETTINGS if sandbox.network is Network.ALL else ())):
+        paths.add(path)
+    for path in needed(spec, env):
+        paths.add(path)
+    for path in sandbox.files.read:
+        paths.read[_existing(paths, path)] = None
+    written = [_existing(paths, path) for path in sandbox.files.write]
+    write = _outermost(written)
+    read = [path for path in _outermost(paths.read) if not is_below_any(path, own)]
+    return {
+        "base": base,
+        "hidden": os.path.realpath(state),
+        "own": [home, temporary],
+        "read": read,
+        "write": write,
+        "links": paths.links,
+        "files": _files(home, sandbox.network),
+        "cwd": _starts_in(spec, [*read, *write], home),
+        "network": sandbox.network.value,
+        "memory": sandbox.memory,
+        "processes": sandbox.processes,
+        "open_files": sandbox.open_files,
+        "accept": sandbox.accept.value,
+    }
+
+
+def _outermost(paths: Collection[str]) -> list[str]:
+    """The paths that are below no other one of these."""
+    return [path for path in paths if not is_below_any(path, [each for each in paths if each != path])]
+
+
+def _existing(paths: _Paths, path: str) -> str:
+    real = paths.resolve(path)
+    if real is None:
+        raise MissingFile(path)
+    return real
+
+
+def _files(home: str, network: Network) -> dict[str, str]:
+    """The program's users and groups: its own alone."""
+    user, group = os.getuid(), os.getgid()
+    found = {
+        "/etc/passwd": f"user:x:{user}:{group}::{home}:/bin/sh\n",
+        "/etc/group": f"user:x:{group}:\n",
+    }
+    return found if network is Network.ALL else {**found, "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n"}
+
+
+def confined_environment(
+    sandbox: Sandbox, usual: Mapping[str, str], own: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """The environment of a confined program.
+
+    Args:
+        usual: the variables that a server gets unconfined; own: those that the file sets, which replace all others.
+        folder: that of the server in the state directory.
+    """
+    kept = {
+        name: text for name, text in usual.items() if name in (*GIVEN, *sandbox.environment) or name.startswith("LC_")
+    }
+    offline = {} if sandbox.network is Network.ALL else _OFFLINE
+    return {**kept, "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), **offline, **own}
+
+
+# What the launch names
+
+
+def needed(spec: StdioServer, env: Mapping[str, str]) -> list[str]:
+    """The files and folders outside the system's own that the program needs to start, as far as its command names them:
+    its installation and that of its interpreter, and the paths among its arguments, a script with its package."""
+    words, cwd = [word.reveal() for word in spec.command], str(spec.cwd)
+    found = list(_program(words[0], env, cwd))
+    for at, path in _named(words, cwd).items():
+        # Who may read the file of a socket may connect to it.
+        found += [path] if os.path.isfile(path) or (os.path.isdir(path) and not _is_too_wide(path)) else []
+        if os.path.isfile(path) and all(each.startswith("-") for each in words[1:at]) and not words[at].startswith("-"):
+            found += _package(path)
+    return [path for path in dict.fromkeys(found) if not is_below_any(path, _SYSTEM)]
+
+
+def _named(words: Sequence[str], cwd: str) -> dict[int, str]:
+    """The paths that are there among the arguments of a command, by the place of the word."""
+    found: dict[int, str] = {}
+    for at, word in enumerate(words[1:], 1):
+        path = os.path.normpath(os.path.join(cwd, _path_in(word)))
+        if ("/" in word or "." in word) and "\0" not in path and os.path.exists(path):
+            found[at] = path
+    return found
+
+
+def _path_in(word: str) -> str:
+    return word.partition("=")[2] if word.startswith("-") else word
+
+
+def _starts_in(spec: StdioServer, seen: Sequence[str], home: str) -> str:
+    """The folder that a program starts in: its own if it may read it, or if arguments begin there; or else its home."""
+    words, cwd = [word.reveal() for word in spec.command], str(spec.cwd)
+    begin = any(not os.path.isabs(_path_in(words[at])) for at in _named(words, cwd))
+    real = os.path.realpath(cwd)
+    is_there = is_below_any(real, seen) or (begin and any(is_below_any(each, [real]) for each in seen))
+    return real if is_there else home
+
+
+def _program(word: str, env: Mapping[str, str], cwd: str, depth: int = 0) -> Iterator[str]:
+    """The files of a program: itself, what it is installed with, and the interpreter in its first line."""
+    if "\0" in word or depth > _MOST_INTERPRETERS:
+        return
+    folders = [""] if "/" in word else os.get_exec_path(dict(env))
+    path = next((path for each in folders if os.access(path := os.path.join(cwd, each, word), os.X_OK)), None)
+    if path is None or not os.path.isfile(path):
+        return
+    yield path
+    real = os.path.realpath(path)
+    for each in (path, real):
+        yield from _installation(each)
+    yield from _package(real)
+    if interpreter := _interpreter(real):
+        yield from _program(interpreter, env, "/", depth + 1)
+
+
+def _interpreter(path: str) -> str:
+    """The program in the first line of a script, behind env if that is there; empty if there is none."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(256)
+    except OSError:  # the user may execute it, but not read it
+        return ""
+    if line[:2] != b"#!":
+        return ""
+    words = [each for each in os.fsdecode(line[2:]).split() if not each.startswith("-") and "=" not in each]
+    return words[1] if len(words) > 1 and os.path.basename(words[0]) == "env" else "".join(words[:1])
+
+
+def _installation(program: str) -> Iterator[str]:
+    """The parts of the folder that a program is installed in, and of those of the Pythons that it is made from."""
+    waiting, known = [program], set[str]()
+    while waiting:
+        each = waiting.pop(0)
+        folder = os.path.dirname(each)
+        prefix = os.path.dirname(folder)
+        if each in known or os.path.basename(folder) != "bin" or is_below_any(_home(), [os.path.realpath(prefix)]):
+            continue
+        known.add(each)  # a file may say that an environment is made from itself
+        yield from (f"{prefix}/{name}" for name in _OF_A_PREFIX if name != "bin" or not _is_too_wide(prefix))
+        if base := _made_from(prefix):
+            waiting[:0] = [f"{base}/python", os.path.realpath(f"{base}/python3")]
+
+
+def _made_from(prefix: str) -> str:
+    """The folder with the Python that a virtual environment is made from; empty if it is none."""
+    try:
+        lines = read_text(Path(f"{prefix}/pyvenv.cfg")).splitlines()
+    except (OSError, ValueError):
+        return ""
+    pairs = (line.partition("=") for line in lines)
+    base = next((value.strip() for key, _, value in pairs if key.strip() == "home"), "")
+    return "" if "\0" in base else base
+
+
+def _package(script: str) -> Iterator[str]:
+    """The folder of the package that a script belongs to, or else that of the script, unless it holds more; and the
+    folders of packages above."""
+    folder = os.path.dirname(script)
+    above = list(_steps(folder))[::-1]
+    marked = (each for each in above if any(os.path.exists(f"{each}/{mark}") for mark in _MARKS))
+    found = next((each for each in marked if not _is_too_wide(each)), None)
+    if found is None and os.path.basename(folder) != "bin" and not _is_too_wide(folder):
+        found = folder  # but what lies beside it in a folder of programs is another one's
+    yield from [found] if found else []
+    for each in above:
+        if os.path.basename(each) == "node_modules":
+            yield each
+        elif os.path.isdir(f"{each}/node_modules"):
+            yield f"{each}/node_modules"
+
+
+def _is_too_wide(folder: str) -> bool:
+    """Whether a folder holds more than one program's files, as home and what is above it do. Such a folder is read only
+    if `files` says so."""
+    home, real = _home(), os.path.realpath(folder)
+    shared = ("/tmp", "/var/tmp", "/var", "/srv", "/opt", "/mnt", "/media", "/run", "/etc", "/proc", "/sys", "/dev")
+    places = (home, *(f"{home}/{name}" for name in (".ssh", ".config", ".local/share", ".local/state")))
+    return real in shared or any(is_below_any(each, [real]) for each in places)
+
+
+def _home() -> str:
+    return os.path.realpath(os.path.expanduser("~"))

@@ -1,0 +1,65 @@
+"""The confinement of a server's program: what it is started with, and what a person can do if it cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from config import StdioServer
+from host.sanitize import visible
+from host.storage.directory import ConfigDirectory
+from host.wire.link import LinkLost
+from host.wire.process import NotConfined, child_environment
+
+_LESS = "or accept less with sandbox: {accept: landlock}"
+_NO_NAMESPACES = (
+    "this system refuses your programs namespaces of users. Have an administrator allow them (on Ubuntu by a profile "
+    "of AppArmor or kernel.apparmor_restrict_unprivileged_userns=0, on older Debian by "
+    "kernel.unprivileged_userns_clone=1, elsewhere by user.max_user_namespaces, for a container by its options), "
+    f"{_LESS}"
+)
+_REMEDIES = {
+    "Linux": "a sandbox is for Linux alone: write sandbox: off, or run the program on another machine behind a url",
+    "user namespaces": _NO_NAMESPACES,
+    "mounts": _NO_NAMESPACES,
+    "a /proc of its own": f"a container hides parts of /proc: run it with systempaths=unconfined, {_LESS}",
+    "mount_setattr": "that needs Linux 5.12",
+    "Landlock 6": "that needs Linux 6.12, with Landlock among its security modules (lsm=)",
+    "a network of its own": "Landlock alone has none: write network: none or all",
+    "a hidden state directory": "Landlock alone cannot hide it: name folders beside it",
+}
+"""By the step that was refused: what a person can do."""
+
+
+class CannotConfine(LinkLost):
+    """The program was not started, since not all that its sandbox says can be had."""
+
+    def __init__(self, spec: StdioServer, problem: NotConfined) -> None:
+        remedy = _REMEDIES.get(problem.step, "correct its sandbox")
+        super().__init__(
+            f'the program "{spec.program}" was not started, because it cannot be confined as sandbox says '
+            f"({problem.reason}): {remedy}"
+        )
+        self.lasting = True
+
+
+def confine(
+    spec: StdioServer, own: Mapping[str, str], directory: ConfigDirectory
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The environment and the plan of a program that is confined. `own`: the variables that it is to have.
+
+    Raises:
+        NotConfined: something that its sandbox names is not there.
+    """
+    from host.sandbox.paths import in_quotes
+    from host.sandbox.plan import MissingFile, confined_environment, make_plan
+
+    assert spec.sandbox is not None
+    folder = directory.sandbox_of(spec.id)
+    env = confined_environment(spec.sandbox, child_environment({}), own, folder)
+    try:
+        return env, make_plan(spec, env, folder, directory.state)
+    except MissingFile as problem:
+        raise NotConfined(f"the path {in_quotes(visible(problem.path))} of its sandbox", "it is not there") from problem
+    except OSError as problem:
+        raise NotConfined("folders of its own", problem.strerror or "") from problem

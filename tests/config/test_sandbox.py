@@ -1,0 +1,94 @@
+"""The key `sandbox`: its forms, its mistakes, and what it says to people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config.sandbox import GIVEN, WITHHELD, Means, Network, Sandbox, SandboxFiles
+from host.wire.process import _INHERITED_VARIABLES
+from tests.config.kit import lines, load_text, stdio
+
+STDIO = "servers: {{a: {{command: x, sandbox: {}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("off", None),
+        ("'off'", None),
+        ("false", None),
+        ("strict", Sandbox()),
+        ("{}", Sandbox()),
+        ("{network: all}", Sandbox(network=Network.ALL)),
+        ("{memory: 512MiB, processes: 8, open_files: 99}", Sandbox(memory=512 * 1024**2, processes=8, open_files=99)),
+        ("{accept: landlock, environment: [HTTP_PROXY]}", Sandbox(accept=Means.LANDLOCK, environment=("HTTP_PROXY",))),
+        ("{files: {read: [/a/../b], write: [/c/]}}", Sandbox(files=SandboxFiles(("/b",), ("/c",)))),
+    ],
+)
+def test_forms(tmp_path: Path, written: str, read: Sandbox | None) -> None:
+    assert stdio(load_text(tmp_path, STDIO.format(written)), "a").sandbox == read
+
+
+def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:
+    made = stdio(load_text(tmp_path, STDIO.format("{files: {read: [data, '~/notes', '${env:D}']}}"), {"D": "/d"}), "a")
+    assert made.sandbox is not None
+    assert made.sandbox.files.read == (str(tmp_path / "data"), str(Path.home() / "notes"), "/d")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("on", ': expected off, strict, or a map of what the program may use, found "on"'),
+        ("strct", ': expected off, strict, or a map of what the program may use, found "strct"; did you mean strict?'),
+        ("{network: host}", '.network: expected none, loopback or all, found "host"'),
+        ("{file: {}}", '.file: unknown key; did you mean "files"?'),
+        ("{memory: 1MiB}", ".memory: expected a size from 64MiB to 64GiB"),
+        ("{open_files: 8}", '.open_files: expected a whole number from 16 to 65536, found "8"'),
+        ("{processes: 0}", '.processes: expected a whole number from 1 to 10000, found "0"'),
+        ("{files: {read: [/]}}", "more than a program can be confined to"),
+        ("{files: {read: [//]}}", "more than a program can be confined to"),
+        ("{files: {write: [//proc/self]}}", "more than a program can be confined to"),
+        ("{files: {write: [/proc/self]}}", "more than a program can be confined to"),
+        ("{files: {read: ['']}}", "expected a path such as /srv/data"),
+        (
+            "{environment: [API_KEY]}",
+            ', found "API_KEY"; to give it another one, write env: {API_KEY: "${env:API_KEY}"}',
+        ),
+        ("{environment: [HTTPS_PROXI]}", ', found "HTTPS_PROXI"; did you mean HTTPS_PROXY?'),
+        ("{environment: [HOME]}", ".environment[0]: a confined program has HOME anyway; remove it"),
+        ("{environment: [LC_ALL]}", ".environment[0]: a confined program has LC_ALL anyway; remove it"),
+        ("{environment: [A=b]}", ".environment[0]: a variable's name is printable ASCII without spaces and ="),
+        ("{accept: none}", '.accept: expected namespaces or landlock, found "none"'),
+    ],
+)
+def test_mistakes(tmp_path: Path, written: str, said: str) -> None:
+    (found,) = lines(tmp_path, STDIO.format(written))
+    assert said in found
+
+
+def test_a_program_alone_is_confined(tmp_path: Path) -> None:
+    """A default is for those that have one."""
+    (found,) = lines(tmp_path, "servers: {a: {url: 'http://h/', sandbox: strict}}")
+    assert "servers.a.sandbox: it confines a program, and here is a url; remove it" in found
+    made = load_text(tmp_path, "defaults: {sandbox: strict}\nservers: {a: {url: 'http://h/'}, b: {command: x}}")
+    assert [each.sandbox for each in made.servers.values()] == [None, Sandbox()]
+    (found,) = lines(tmp_path, 'servers: {a: {command: x, cwd: "${client:folder}", sandbox: strict}}')
+    assert "a confined program cannot work in folders of clients" in found
+
+
+def test_what_may_be_given_is_all_that_other_servers_get() -> None:
+    assert {*WITHHELD, *GIVEN} == _INHERITED_VARIABLES
+
+
+def test_one_line_for_people() -> None:
+    assert (
+        Sandbox().describe() == "its own files; network none; 1024 MiB for each process; 64 processes; 256 open files"
+    )
+    wider = Sandbox(SandboxFiles(("/a",), ("/b", "/c")), Network.ALL, ("X",), accept=Means.LANDLOCK)
+    assert wider.describe() == (
+        "writes /b, /c; reads /a; the whole network; the variables X; 1024 MiB for each process; "
+        "64 processes; 256 open files; "
+        "Landlock alone is accepted"
+    )

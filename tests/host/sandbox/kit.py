@@ -1,0 +1,68 @@
+"""Confined programs of the tests, under a real keeper."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config import StdioServer
+from config.references import Secret
+from config.sandbox import Sandbox
+from host.storage.directory import open_state
+from host.upstream.confinement import confine
+from host.wire.process import Child, SpawnError, open_keeper
+
+PYTHON = (os.path.realpath(sys.executable), "-I", "-S", "-c")
+
+
+@cache
+def has_namespaces() -> bool:
+    """Whether this system lets its users have namespaces."""
+    return subprocess.run(["unshare", "-Urnmp", "--fork", "true"], capture_output=True, check=False).returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="this system refuses user namespaces")
+
+
+def planned(folder: Path, words: tuple[str, ...], sandbox: Sandbox | None) -> tuple[dict[str, str], dict[str, Any]]:
+    """The environment and the plan of a program, with a state directory in this folder; by default, it is strict."""
+    spec = StdioServer(id="a", command=tuple(map(Secret, words)), cwd=folder, sandbox=sandbox or Sandbox())
+    return confine(spec, {}, open_state(folder / "state").for_config(folder / "c.yaml"))
+
+
+@asynccontextmanager
+async def confined(folder: Path, *words: str, sandbox: Sandbox | None = None) -> AsyncIterator[Child]:
+    """A program in a sandbox, for the block."""
+    env, plan = planned(folder, words, sandbox)
+    async with (
+        open_keeper() as keeper,
+        keeper.open_child(words, env=env, cwd="/", grace=0.2, sandbox=plan) as child,
+    ):
+        yield child
+
+
+async def outcome_of(folder: Path, *words: str, sandbox: Sandbox | None = None, **changed: Any) -> str | SpawnError:
+    """The means by which a program is confined, or why it was not started. `changed`: parts of the plan."""
+    env, plan = planned(folder, words, sandbox)
+    async with open_keeper() as keeper:
+        try:
+            async with keeper.open_child(words, env=env, cwd="/", grace=0.2, sandbox={**plan, **changed}) as child:
+                return child.means
+        except SpawnError as problem:
+            return problem
+
+
+async def said_by(folder: Path, *words: str, sandbox: Sandbox | None = None) -> tuple[int, str]:
+    """The exit status of a program, and its output."""
+    async with confined(folder, *words, sandbox=sandbox) as child:
+        child.close_stdin()
+        text = b"".join([piece async for piece in child.stdout])
+        return await child.wait(), text.decode().strip()

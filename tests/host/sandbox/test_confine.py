@@ -1,0 +1,180 @@
+"""A confined program from its start to its end: real processes, real clock. What it cannot do is in tests/sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from config.sandbox import Means, Network, Sandbox, SandboxFiles
+from host.sandbox import landlock
+from host.wire.keeper import children_of
+from host.wire.process import NotConfined, SpawnError
+from tests.host.sandbox.kit import PYTHON, confined, needs_namespaces, outcome_of, said_by
+from tests.host.wire.processes import carrying, exists, new_token, until
+
+pytestmark = needs_namespaces
+ROOT = Path(__file__).parents[3]
+INSIDE = """
+import sys, trio
+from pathlib import Path
+from config.sandbox import Means, Network, Sandbox
+from tests.host.sandbox.kit import outcome_of
+
+async def main():
+    less = Sandbox(accept=Means.LANDLOCK)
+    for sandbox in (Sandbox(), less, Sandbox(accept=Means.LANDLOCK, network=Network.LOOPBACK)):
+        outcome = await outcome_of(Path(sys.argv[1]), "sleep", "9", sandbox=sandbox)
+        print(getattr(outcome, "step", outcome))
+
+trio.run(main)
+"""
+
+
+async def test_it_ends_as_its_program_ends(tmp_path: Path) -> None:
+    assert await said_by(tmp_path, *PYTHON, "print('hello'); raise SystemExit(7)") == (7, "hello")
+    assert await said_by(tmp_path, *PYTHON, "import os; os.kill(os.getpid(), 9)") == (-signal.SIGKILL, "")
+    assert await said_by(tmp_path, *PYTHON, "import os; os.kill(os.getpid(), 15)") == (-signal.SIGTERM, "")
+    assert (await said_by(tmp_path, *PYTHON, "import os; os.abort()"))[0] == -signal.SIGABRT
+
+
+async def test_its_means_are_told(tmp_path: Path) -> None:
+    async with confined(tmp_path, "sleep", "9") as child:
+        known = landlock.version()
+        assert child.means == (f"namespaces and Landlock {known}" if known else "namespaces")
+
+
+async def test_a_program_that_is_not_there_is_no_matter_of_the_sandbox(tmp_path: Path) -> None:
+    outcome = await outcome_of(tmp_path, "/nowhere/x")
+    assert (type(outcome), str(outcome)) == (SpawnError, "not found")
+
+
+async def test_it_is_terminated_and_then_killed(tmp_path: Path) -> None:
+    handles = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"
+    )
+    async with confined(tmp_path, *PYTHON, handles) as child:
+        await child.stdout.receive_some()
+    assert child.returncode == 5
+    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    async with confined(tmp_path, *PYTHON, ignores) as child:
+        await child.stdout.receive_some()
+    assert child.returncode == -signal.SIGKILL
+
+
+FORKS = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\nprint('up', flush=True)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("victim", ["outer", "init"])
+async def test_nothing_is_left_when_a_process_of_ours_is_killed(tmp_path: Path, victim: str) -> None:
+    token = new_token()
+    async with confined(tmp_path, *PYTHON, FORKS, token) as child:
+        await child.stdout.receive_some()
+        os.kill(child.pid if victim == "outer" else children_of(child.pid)[0], signal.SIGKILL)
+        assert await child.wait() == -signal.SIGKILL
+        await until(lambda: not carrying(token), 3)
+    assert not exists(child.pid)
+
+
+async def test_nothing_is_left_when_its_program_ends(tmp_path: Path) -> None:
+    token = new_token()
+    code = (
+        "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0: time.sleep(60)\n os._exit(0)\nos.wait()"
+    )
+    status, _ = await said_by(tmp_path, *PYTHON, code, token)
+    assert status == 0
+    assert not carrying(token)
+
+
+async def test_what_it_writes_at_home_is_there_the_next_time(tmp_path: Path) -> None:
+    await said_by(tmp_path, "sh", "-c", "echo kept > ~/file; echo kept > $TMPDIR/file; echo lost > /tmp/file")
+    assert await said_by(tmp_path, "sh", "-c", "cat ~/file $TMPDIR/file; ls /tmp/file || exit 3") == (3, "kept\nkept")
+
+
+async def test_what_it_may_read_and_write(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "w").mkdir()
+    (tmp_path / "r" / "in").write_text("text")
+    sandbox = Sandbox(SandboxFiles((str(tmp_path / "r"),), (str(tmp_path / "w"),)))
+    code = f"cat {tmp_path}/r/in > {tmp_path}/w/out; echo x > {tmp_path}/r/new || exit 4"
+    assert await said_by(tmp_path, "sh", "-c", code, sandbox=sandbox) == (4, "")
+    assert (tmp_path / "w" / "out").read_text() == "text"
+
+
+async def test_the_state_stays_hidden_in_what_it_may_read(tmp_path: Path) -> None:
+    """Its own folders in there are still its own."""
+    sandbox = Sandbox(SandboxFiles(read=(str(tmp_path),)))
+    code = f"ls {tmp_path}/state; ls {tmp_path}/state/configs/*/; touch ~/x && echo home"
+    status, said = await said_by(tmp_path, "sh", "-c", code, sandbox=sandbox)
+    assert (status, said.split()) == (0, ["configs", "sandbox", "home"])
+    assert (tmp_path / "state" / "run").is_dir()
+
+
+async def test_a_loopback_of_its_own(tmp_path: Path) -> None:
+    code = (
+        "import socket; a = socket.create_server(('127.0.0.1', 0));"
+        "socket.create_connection(a.getsockname(), 3); print(len(socket.if_nameindex()))"
+    )
+    sandbox = Sandbox(network=Network.LOOPBACK)
+    assert await said_by(tmp_path, *PYTHON, code, sandbox=sandbox) == (0, "1")
+
+
+async def test_the_network_of_the_machine_if_it_says_so(tmp_path: Path) -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"there")
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        port = listener.socket.getsockname()[1]
+        code = f"import socket; print(socket.create_connection(('127.0.0.1', {port}), 3).recv(9).decode())"
+        assert await said_by(tmp_path, *PYTHON, code, sandbox=Sandbox(network=Network.ALL)) == (0, "there")
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_started_if_a_step_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "started"
+    outcome = await outcome_of(tmp_path, "touch", str(out), base=str(tmp_path / "nowhere"))
+    assert isinstance(outcome, NotConfined)
+    assert outcome.step == "mounts"
+    assert not out.exists()
+
+
+async def test_where_the_kernel_refuses_namespaces(tmp_path: Path) -> None:
+    """A confined program gets none, so this is what a host meets there. With `accept` it takes Landlock alone, which
+    has no network of its own."""
+    known = landlock.version()
+    if known < landlock.OUTSIDE:
+        pytest.skip(f"this kernel has Landlock {known}")
+    sandbox = Sandbox(SandboxFiles(read=(str(ROOT),), write=(str(tmp_path),)), processes=200)
+    (tmp_path / "inner").mkdir()
+    words = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{INSIDE}", str(tmp_path / "inner"))
+    _, said = await said_by(tmp_path, *words, sandbox=sandbox)
+    assert said.splitlines() == [
+        "user namespaces",
+        f"Landlock {known} alone",
+        "a network of its own",
+    ]
+
+
+async def test_the_state_cannot_be_moved_to_where_the_next_start_shows_it(tmp_path: Path) -> None:
+    folder = tmp_path / "w" / "above"
+    folder.mkdir(parents=True)
+    sandbox = Sandbox(SandboxFiles(write=(str(folder.parent),)))
+    status, _ = await said_by(folder, "mv", str(folder), f"{folder}2", sandbox=sandbox)
+    assert status == 1
+    assert (folder / "state" / "run").is_dir()
+
+
+@pytest.mark.parametrize("named", ["", "state", "state/run"])
+async def test_files_around_the_state_are_not_for_landlock_alone(tmp_path: Path, named: str) -> None:
+    (tmp_path / "state" / "run").mkdir(parents=True, mode=0o700)
+    (tmp_path / "state").chmod(0o700)
+    sandbox = Sandbox(SandboxFiles(read=(str(tmp_path / named),)), accept=Means.LANDLOCK)
+    outcome = await outcome_of(tmp_path, "true", sandbox=sandbox, base=str(tmp_path / "nowhere"))  # no namespaces then
+    assert isinstance(outcome, NotConfined)
+    assert outcome.step == "a hidden state directory"

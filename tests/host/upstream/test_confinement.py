@@ -1,0 +1,78 @@
+"""Servers with a sandbox: what their program is started with, and the state that they have if it cannot be had."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from config import StdioServer
+from config.references import Secret
+from config.sandbox import Sandbox, SandboxFiles
+from host.journal import Event, Journal, ServerConfined
+from host.sanitize import without_directories
+from host.storage.directory import open_state
+from host.upstream.confinement import _REMEDIES, CannotConfine, confine
+from host.upstream.connect import open_link
+from host.wire.link import LinkLost
+from host.wire.process import NotConfined, open_keeper
+from tests.host.sandbox.kit import needs_namespaces
+
+
+def server(sandbox: Sandbox, *words: str) -> StdioServer:
+    return StdioServer(id="a", command=tuple(Secret(word, word) for word in words), cwd=Path("/"), sandbox=sandbox)
+
+
+@needs_namespaces
+async def test_a_program_is_started_confined_and_that_is_told(tmp_path: Path) -> None:
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
+    spec = server(Sandbox(), "cat")
+    async with (
+        open_keeper() as keeper,
+        open_link(spec, http_sse=False, keeper=keeper, journal=journal, directory=directory) as link,
+    ):
+        assert link.hears_unasked
+    (noted,) = (each for each in events if isinstance(each, ServerConfined))
+    assert "namespaces" in noted.means
+    assert journal.means == {"a": noted.means}
+
+
+async def test_what_cannot_be_had_is_why_it_does_not_start(tmp_path: Path) -> None:
+    """Only a person mends that, so it is not tried again and again."""
+    directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
+    spec = server(Sandbox(SandboxFiles(read=(str(tmp_path / "nowhere"),))), "sh")
+    async with open_keeper() as keeper:
+        with pytest.raises(CannotConfine) as caught:
+            async with open_link(spec, http_sse=False, keeper=keeper, journal=Journal(), directory=directory):
+                raise AssertionError
+    assert isinstance(caught.value, LinkLost)
+    assert caught.value.lasting
+    assert f'the path "{tmp_path}/nowhere" of its sandbox: it is not there' in str(caught.value)
+
+
+def test_no_client_is_told_the_folders_of_a_path(tmp_path: Path) -> None:
+    directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
+    spec = server(Sandbox(SandboxFiles(read=('/srv/of "Ann"\'s/my data',))), "sh")
+    with pytest.raises(NotConfined) as caught:
+        confine(spec, {}, directory)
+    assert "/srv" not in without_directories(str(CannotConfine(spec, caught.value)))
+
+
+@pytest.mark.parametrize("step", _REMEDIES)
+def test_each_refusal_has_its_remedy(step: str) -> None:
+    said = str(CannotConfine(server(Sandbox(), "x"), NotConfined(step, os.strerror(errno.EPERM))))
+    assert said.startswith(f'the program "x" was not started, because it cannot be confined as sandbox says ({step}: ')
+    assert said.endswith(_REMEDIES[step])
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
+    (directory.path / "sandbox").touch()
+    with pytest.raises(NotConfined) as caught:
+        confine(server(Sandbox(), "sh"), {}, directory)
+    assert caught.value.step == "folders of its own"

@@ -1,0 +1,1 @@
+"""Real desktop hosts from npm, with real servers behind Colonnade: `make hosts`."""

@@ -1,0 +1,395 @@
+"""The hostile children: each function tries one escape, and returns whether it got out. Run as
+`python -c SOURCE NAME WORLD`; imports the standard library alone, since nothing else need be there.
+
+`WORLD` is a JSON object with what is outside (tests/sandbox/world.py). Nothing here does harm: what is read is a
+marker, and what is written a file of a temporary folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+W: dict[str, Any] = {}
+MARKER = "harmless marker"
+_ESCAPES: dict[str, Callable[[], object]] = {}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def escape(function: Callable[[], object]) -> Callable[[], object]:
+    _ESCAPES[function.__name__] = function
+    return function
+
+
+def has_marker(path: str) -> bool:
+    with open(path) as file:
+        return MARKER in file.read()
+
+
+# Files
+
+
+@escape
+def a_key() -> object:
+    return has_marker(W["key"])
+
+
+@escape
+def a_key_by_a_link_that_is_there() -> object:
+    return has_marker(W["read"] + "/link")
+
+
+@escape
+def a_key_by_a_link_of_its_own() -> object:
+    link = W["write"] + "/link"
+    with suppress(FileNotFoundError):
+        os.unlink(link)
+    os.symlink(W["key"], link)
+    return has_marker(link)
+
+
+@escape
+def a_key_by_a_hard_link() -> object:
+    link = W["write"] + "/hard"
+    with suppress(FileNotFoundError):
+        os.unlink(link)
+    os.link(W["key"], link)
+    return has_marker(link)
+
+
+@escape
+def a_key_by_the_root_of_itself() -> object:
+    return has_marker("/proc/self/root" + W["key"])
+
+
+@escape
+def a_key_by_the_root_of_its_parent() -> object:
+    return has_marker(f"/proc/{os.getppid()}/root{W['key']}")
+
+
+@escape
+def a_key_by_the_root_of_another() -> object:
+    return has_marker(f"/proc/{W['sibling']}/root{W['key']}")
+
+
+@escape
+def a_key_by_the_folder_of_another() -> object:
+    return has_marker(f"/proc/{W['sibling']}/cwd/marker")
+
+
+@escape
+def a_key_by_going_up() -> object:
+    os.chdir("/")
+    for _ in range(20):
+        os.chdir("..")
+    return has_marker("." + W["key"])
+
+
+@escape
+def a_key_by_a_descriptor() -> object:
+    for descriptor in range(3, 256):
+        with suppress(OSError):
+            return bool(os.read(os.open("marker", os.O_RDONLY, dir_fd=descriptor), 9))
+    return False
+
+
+@escape
+def a_key_by_renaming_its_folder() -> object:
+    os.rename(os.path.dirname(W["key2"]), W["write"] + "/taken")
+    return has_marker(W["write"] + "/taken/marker")
+
+
+@escape
+def a_key_of_the_kernel() -> object:
+    """One in the keyring of the session, which a process has from its parent."""
+    found = _libc.syscall(W["keyctl"], 10, ctypes.c_long(-3), b"user", W["kernel key"].encode(), 0)
+    text = ctypes.create_string_buffer(64)
+    return found >= 0 and _libc.syscall(W["keyctl"], 11, found, text, 64) > 0 and text.value == MARKER.encode()
+
+
+@escape
+def a_list_of_the_home() -> object:
+    return os.listdir(W["home"])
+
+
+@escape
+def whether_a_file_is_there() -> object:
+    return os.path.exists(W["key"])
+
+
+@escape
+def the_files_of_another_server() -> object:
+    return has_marker(W["other"])
+
+
+@escape
+def the_state_of_the_host() -> object:
+    return has_marker(W["state"])
+
+
+@escape
+def a_list_of_the_state() -> object:
+    return "run" in os.listdir(os.path.dirname(W["state"]))
+
+
+@escape
+def the_configuration() -> object:
+    return has_marker(W["config"])
+
+
+@escape
+def a_new_file() -> object:
+    with open(W["outside"] + "/new", "w") as file:
+        return file.write(MARKER)
+
+
+@escape
+def a_new_file_in_what_it_may_read() -> object:
+    with open(W["read"] + "/new", "w") as file:
+        return file.write(MARKER)
+
+
+@escape
+def a_file_moved_out() -> object:
+    with open(W["write"] + "/moves", "w") as file:
+        file.write(MARKER)
+    os.rename(W["write"] + "/moves", W["outside"] + "/moved")
+    return True
+
+
+@escape
+def a_file_cut_short() -> object:
+    os.truncate(W["victim"], 1)
+    return True
+
+
+@escape
+def a_file_deleted() -> object:
+    os.unlink(W["outside"] + "/doomed")
+    return True
+
+
+@escape
+def a_file_made_open_to_all() -> object:
+    os.chmod(W["victim"], 0o666)
+    return True
+
+
+@escape
+def a_program_from_outside() -> object:
+    return os.spawnv(os.P_WAIT, W["program"], [W["program"]]) == 0
+
+
+@escape
+def shared_memory_by_name() -> object:
+    return has_marker(W["memory file"])
+
+
+@escape
+def shared_memory_by_number() -> object:
+    return _libc.shmget(W["memory"], 0, 0) >= 0
+
+
+# Other processes
+
+
+@escape
+def a_view_of_another_process() -> object:
+    with open(f"/proc/{W['sibling']}/cmdline", "rb") as file:
+        return b"sibling" in file.read()
+
+
+@escape
+def the_environment_of_another_process() -> object:
+    with open(f"/proc/{W['sibling']}/environ", "rb") as file:
+        return MARKER.encode() in file.read()
+
+
+@escape
+def the_memory_of_another_process() -> object:
+    with open(f"/proc/{W['sibling']}/maps") as maps:
+        start = int(maps.readline().partition("-")[0], 16)
+    with open(f"/proc/{W['sibling']}/mem", "rb") as memory:
+        memory.seek(start)
+        return memory.read(4) == b"\x7fELF"
+
+
+@escape
+def ptrace() -> object:
+    return _libc.ptrace(16, W["sibling"], None, None) == 0 and os.waitpid(W["sibling"], 0x40000000)
+
+
+@escape
+def a_descriptor_of_another_process() -> object:
+    process = _libc.syscall(434, W["sibling"], 0)
+    return process >= 0 and _libc.syscall(438, process, 0, 0) >= 0
+
+
+@escape
+def a_signal_to_another_process() -> object:
+    os.kill(W["sibling"], 0)
+    return True
+
+
+@escape
+def a_signal_by_a_descriptor() -> object:
+    process = os.pidfd_open(W["sibling"])
+    return _libc.syscall(424, process, 0, None, 0) == 0
+
+
+@escape
+def another_priority() -> object:
+    os.setpriority(os.PRIO_PROCESS, W["sibling"], 19)
+    return True
+
+
+# Networks and sockets
+
+
+def _connects(family: int, address: object, kind: int = socket.SOCK_STREAM) -> bool:
+    with socket.socket(family, kind) as made:
+        made.settimeout(2)
+        made.connect(address)  # type: ignore[arg-type]
+        made.send(b"hello")
+        return made.recv(64) == MARKER.encode()
+
+
+@escape
+def tcp() -> object:
+    return _connects(socket.AF_INET, ("127.0.0.1", W["tcp"]))
+
+
+@escape
+def tcp_by_ipv6() -> object:
+    return _connects(socket.AF_INET6, ("::1", W["tcp6"]))
+
+
+@escape
+def udp() -> object:
+    return _connects(socket.AF_INET, ("127.0.0.1", W["udp"]), socket.SOCK_DGRAM)
+
+
+@escape
+def dns() -> object:
+    """A question to the name server of this world."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        made.settimeout(2)
+        question = struct.pack("!6H", 7, 0x100, 1, 0, 0, 0) + b"\x06marker\x04test\0" + struct.pack("!2H", 1, 1)
+        made.sendto(question, ("127.0.0.1", W["udp"]))
+        return made.recv(512)
+
+
+@escape
+def a_view_of_the_network() -> object:
+    with open("/proc/net/tcp") as file:
+        return f":{W['tcp']:04X} " in file.read()
+
+
+@escape
+def a_raw_socket() -> object:
+    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW).fileno() >= 0
+
+
+@escape
+def the_admin_socket() -> object:
+    return _connects(socket.AF_UNIX, W["admin"])
+
+
+@escape
+def the_socket_of_a_desk() -> object:
+    return _connects(socket.AF_UNIX, W["desk"])
+
+
+@escape
+def an_abstract_socket() -> object:
+    return _connects(socket.AF_UNIX, W["abstract"])
+
+
+@escape
+def a_descriptor_over_a_socket() -> object:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.settimeout(2)
+        made.connect(W["giver"])
+        _, found, _, _ = socket.recv_fds(made, 64, 1)
+        return bool(os.read(os.open("marker", os.O_RDONLY, dir_fd=found[0]), 9))
+
+
+# Privileges and limits
+
+
+@escape
+def set_user_id_programs() -> object:
+    return _libc.prctl(39, 0, 0, 0, 0) == 0
+
+
+@escape
+def a_new_user_namespace() -> object:
+    return _libc.unshare(0x10000000) == 0
+
+
+@escape
+def a_mount() -> object:
+    return _libc.unshare(0x10020000) == 0 and _libc.mount(b"none", b"/", b"tmpfs", 0, None) == 0
+
+
+@escape
+def a_setting_of_the_kernel() -> object:
+    return os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY) >= 0
+
+
+@escape
+def a_fork_storm() -> object:
+    children = []
+    try:
+        for _ in range(150):
+            child = os.fork()
+            if not child:
+                select.select([], [], [], 5)
+                os._exit(0)
+            children.append(child)
+    finally:
+        for child in children:
+            os.kill(child, 9)
+    return True
+
+
+@escape
+def much_memory() -> object:
+    return len(bytearray(768 * 1024**2))
+
+
+@escape
+def many_files() -> object:
+    return [os.open("/dev/null", os.O_RDONLY) for _ in range(500)]
+
+
+@escape
+def a_child_that_outlives() -> object:
+    """Whether it does is for the one outside to see."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for descriptor in range(3):
+                os.close(descriptor)
+            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", "import time; time.sleep(20)", W["token"]])
+        os._exit(0)
+    os.wait()
+    select.select([], [], [], 0.2)
+    return True
+
+
+if __name__ == "__main__":
+    W = json.loads(sys.argv[2])
+    try:
+        got_out = bool(_ESCAPES[sys.argv[1]]())
+        print("out" if got_out else "held", flush=True)
+    except (OSError, MemoryError) as refused:
+        print(f"held: {refused}", flush=True)

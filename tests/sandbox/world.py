@@ -1,0 +1,257 @@
+"""The world outside of the sandbox: files with a marker, services at sockets of every kind, and another process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from config import StdioServer
+from config.references import Secret
+from config.sandbox import Sandbox, SandboxFiles
+from host.sandbox import landlock
+from host.sandbox.confine import confine
+from host.sandbox.kernel import KernelRefused
+from host.sandbox.plan import confined_environment, make_plan
+from tests.sandbox import hostile
+
+PYTHON = os.path.realpath(sys.executable)
+SOURCE = Path(hostile.__file__).read_text()
+SIBLING = """
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
+print("up", flush=True)
+time.sleep(600)
+"""
+MEMORY = 96 * 1024**2
+NAMESPACES_ALONE, LANDLOCK_ALONE = "namespaces", "Landlock alone"
+MEANS = ("namespaces and Landlock", NAMESPACES_ALONE, LANDLOCK_ALONE)
+UNCONFINED = "none"
+
+
+@dataclass(frozen=True)
+class World:
+    """The folders, and what a hostile child is told of them."""
+
+    base: Path
+    told: dict[str, Any]
+
+    def run(self, escape: str, means: str) -> str:
+        """Have a hostile child try an escape; `out`, or `held` with what it met.
+
+        Args:
+            means: those that confine it, one of MEANS or UNCONFINED.
+        """
+        self.restore()
+        spec = StdioServer(
+            id="hostile",
+            command=(Secret(PYTHON),),
+            cwd=self.base,
+            sandbox=Sandbox(
+                files=SandboxFiles(read=(self.told["read"],), write=(self.told["write"],)), memory=256 * 1024**2
+            ),
+        )
+        state = Path(self.told["state"]).parent
+        folder = state / "configs" / "own" / "sandbox" / "hostile"
+        assert spec.sandbox is not None
+        env = confined_environment(spec.sandbox, {}, {}, folder)
+        plan = make_plan(spec, env, folder, state)
+        token = secrets.token_hex(8)
+        words = [PYTHON, "-I", "-S", "-c", SOURCE, escape, json.dumps({**self.told, "token": token})]
+        is_confined = means != UNCONFINED
+        with subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env if is_confined else dict(os.environ),
+            close_fds=is_confined,  # as the subreaper does
+            start_new_session=True,
+            preexec_fn=_confining(plan, means) if is_confined else None,
+        ) as program:
+            assert program.stdout is not None
+            lines = program.stdout.read().decode(errors="replace").strip().splitlines()
+        said = lines[-1] if lines else f"nothing, and ended with {program.returncode}"
+        if escape == "a_child_that_outlives" and said == "out":
+            return "out" if _end_those_with(token) else "held"
+        return said
+
+    def restore(self) -> None:
+        """Put back what escapes change."""
+        for name in ("new", "moved"):
+            (self.base / "outside" / name).unlink(missing_ok=True)
+        for name in ("doomed", "victim"):
+            (self.base / "outside" / name).write_text(hostile.MARKER)
+            (self.base / "outside" / name).chmod(0o600)
+        (self.base / "read" / "new").unlink(missing_ok=True)
+        taken = self.base / "write" / "taken"
+        if taken.exists():
+            taken.rename(self.base / "home" / "keys2")
+
+
+def _confining(plan: dict[str, Any], means: str) -> Callable[[], None]:
+    """The steps of a child before it becomes the program. Means that are not wanted are refused as a kernel does that
+    has none."""
+
+    def refuse(**_: object) -> None:
+        raise KernelRefused("user namespaces", 1)
+
+    def apply() -> None:
+        if means == NAMESPACES_ALONE:
+            landlock.version = lambda: 0
+        elif means == LANDLOCK_ALONE:
+            plan["accept"] = "landlock"
+            sys.modules["host.sandbox.confine"].separate = refuse  # type: ignore[attr-defined]
+        report = os.open(os.devnull, os.O_WRONLY)
+        confine(plan, report)
+
+    return apply
+
+
+def _end_those_with(token: str) -> bool:
+    """Kill what still runs with this word in its command line. Returns whether there was something."""
+    found = False
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if token.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                os.kill(int(name), 9)
+                found = True
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def open_world(base: Path) -> Iterator[World]:
+    """Make everything outside below this folder, for the block."""
+    with ExitStack() as stack:
+        told: dict[str, Any] = {"home": str(base / "home"), "outside": str(base / "outside")}
+        for name in (
+            "home/keys",
+            "home/keys2",
+            "outside",
+            "read",
+            "write",
+            "state/run",
+            "state/configs/x/sandbox/other",
+        ):
+            (base / name).mkdir(parents=True, exist_ok=True)
+        places = {
+            "key": "home/keys/marker",
+            "key2": "home/keys2/marker",
+            "other": "state/configs/x/sandbox/other/marker",
+            "state": "state/state.db",
+            "config": "colonnade.yaml",
+            "victim": "outside/victim",
+        }
+        for name, place in places.items():
+            (base / place).write_text(hostile.MARKER)
+            told[name] = str(base / place)
+        told |= {"read": str(base / "read"), "write": str(base / "write"), "program": str(base / "outside" / "program")}
+        (base / "read" / "link").symlink_to(base / places["key"])
+        (base / "outside" / "program").write_text("#!/bin/sh\nexit 0\n")
+        (base / "outside" / "program").chmod(0o755)
+        told |= _serve(base, stack)
+        told |= _share_memory(stack)
+        told |= _keep_a_key(stack)
+        folder = os.open(base / "home" / "keys", os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, folder)
+        os.set_inheritable(folder, True)
+        sibling = stack.enter_context(
+            subprocess.Popen(
+                [PYTHON, "-I", "-S", "-c", SIBLING, "sibling"],
+                env={"TOKEN": hostile.MARKER},
+                cwd=base / "home" / "keys",
+                stdout=subprocess.PIPE,
+            )
+        )
+        stack.callback(sibling.kill)
+        assert sibling.stdout is not None
+        sibling.stdout.readline()
+        yield World(base, {**told, "sibling": sibling.pid})
+
+
+def _serve(base: Path, stack: ExitStack) -> dict[str, Any]:
+    """Services that answer with the marker, at sockets of every kind, and one that gives a descriptor away."""
+    made = {
+        "tcp": socket.create_server(("127.0.0.1", 0)),
+        "tcp6": socket.create_server(("::1", 0), family=socket.AF_INET6),
+    }
+    told: dict[str, Any] = {name: each.getsockname()[1] for name, each in made.items()}
+    paths = {"admin": "state/run/admin", "desk": "state/run/desk", "giver": "outside/giver"}
+    addresses = {name: str(base / place) for name, place in paths.items()}
+    addresses["abstract"] = f"\0colonnade-test-{secrets.token_hex(8)}"
+    for name, address in addresses.items():
+        made[name] = socket.socket(socket.AF_UNIX)
+        made[name].bind(address)
+        made[name].listen()
+    for name, each in made.items():
+        stack.callback(each.close)
+        stack.callback(each.shutdown, socket.SHUT_RDWR)  # wakes its thread
+        answer = partial(_give, base / "home" / "keys") if name == "giver" else _answer
+        threading.Thread(target=_accept, args=(each, answer), daemon=True).start()
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("127.0.0.1", 0))
+    stack.callback(datagrams.close)
+    threading.Thread(target=_echo, args=(datagrams,), daemon=True).start()
+    return told | addresses | {"udp": datagrams.getsockname()[1]}
+
+
+def _accept(listener: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            answer(connection)
+
+
+def _answer(connection: socket.socket) -> None:
+    connection.recv(64)
+    connection.sendall(hostile.MARKER.encode())
+
+
+def _give(folder: Path, connection: socket.socket) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    socket.send_fds(connection, [b"x"], [descriptor])
+    os.close(descriptor)
+
+
+def _echo(datagrams: socket.socket) -> None:
+    while True:
+        try:
+            _, sender = datagrams.recvfrom(2048)
+        except OSError:
+            return
+        datagrams.sendto(hostile.MARKER.encode(), sender)
+
+
+def _keep_a_key(stack: ExitStack) -> dict[str, Any]:
+    add_key, keyctl = (248, 250) if os.uname().machine == "x86_64" else (217, 219)
+    libc, name, session = ctypes.CDLL(None), f"colonnade-{secrets.token_hex(8)}", ctypes.c_long(-3)
+    key = libc.syscall(add_key, b"user", name.encode(), hostile.MARKER.encode(), len(hostile.MARKER), session)
+    stack.callback(libc.syscall, keyctl, 9, key, session)  # unlink
+    return {"kernel key": name, "keyctl": keyctl}
+
+
+def _share_memory(stack: ExitStack) -> dict[str, Any]:
+    key = secrets.randbelow(2**30) + 1
+    libc = ctypes.CDLL(None)
+    made = libc.shmget(key, 4096, 0o1600)
+    stack.callback(libc.shmctl, made, 0, None)
+    path = Path("/dev/shm") / f"colonnade-{secrets.token_hex(8)}"
+    path.write_text(hostile.MARKER)
+    stack.callback(path.unlink)
+    return {"memory": key, "memory file": str(path)}
