@@ -14,13 +14,12 @@ from random import Random
 import pytest
 from trio.testing import MockClock
 
-from config import load
 from host.addresses import addresses_of
 from host.live_config import LiveConfig
 from tests.kit.asgi import open_http_app
-from tests.orders.view_clients import FORMS, SECRETS
-from tests.orders.view_judge import SERVERS, TOKENS, random_file
-from tests.orders.view_run import PLACES, Run, Server, save
+from tests.orders.view_clients import FORMS
+from tests.orders.view_judge import SERVERS, TOKENS
+from tests.orders.view_run import PLACES, Run, Server, save_random_file
 
 RUNS = int(os.environ.get("COLONNADE_VIEW_RUNS", "2"))
 """Random files; `make views` takes more."""
@@ -33,9 +32,8 @@ CLIENTS = int(os.environ.get("COLONNADE_VIEW_CLIENTS", "1"))
 @asynccontextmanager
 async def opened(file: Path, order: Random) -> AsyncIterator[Run]:
     servers = {id: Server(id, order) for id in SERVERS}
-    spec = random_file(order, {id: {"command": ["/bin/true"], "trust": "trusted"} for id in SERVERS}, SECRETS)
-    save(file, spec)
-    config = load(file)
+    specs = {id: {"command": ["/bin/true"], "trust": "trusted"} for id in SERVERS}
+    spec, config = save_random_file(file, order, specs)
     for id, server in servers.items():
         server.spec = config.servers[id]  # type: ignore[assignment]
     app = open_http_app(

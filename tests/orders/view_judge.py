@@ -261,14 +261,14 @@ def random_lists(random: Random) -> dict[str, list[dict[str, Any]]]:
 
 
 def random_file(random: Random, servers: Mapping[str, Mapping[str, Any]], tokens: Mapping[str, str]) -> File:
-    """A file without views yet, which `edit` fills.
+    """A file after twelve changes. It may have two overrides that give one name.
 
     Args:
         servers: by id, how each is reached.
         tokens: the access tokens by name.
     """
     file: File = {
-        "listen": {"auth": {"tokens": dict(tokens)}},
+        "listen": {"address": "127.0.0.1:0", "auth": {"tokens": dict(tokens)}},
         "callers": {"portable": {"token": "laptop"}, "robot": {"token": "ci"}},
         "servers": {id: dict(spec) for id, spec in servers.items()},
     }
@@ -298,9 +298,13 @@ def _tidy(file: File) -> None:
             del spec["overrides"][server]
         for server, overrides in spec.get("overrides", {}).items():
             beneath = file["servers"][server].get("overrides", {})
-            for name, override in overrides.items():
+            for name, override in list(overrides.items()):
                 for argument in beneath.get(name, {}).get("arguments", ()):
                     override.get("arguments", {}).pop(argument, None)
+                if not override.get("arguments", True):
+                    del override["arguments"]
+                if set(override) <= {"kind"}:
+                    del overrides[name]
     if file.get("default_view") not in views:
         file.pop("default_view", None)
     if not views:

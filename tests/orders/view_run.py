@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import trio
 
+from config import Config, ConfigError, load
 from tests.kit.world import ScriptedServer
-from tests.orders.view_clients import LIST_METHODS, TAG, Ask, Client, Stateless
+from tests.orders.view_clients import LIST_METHODS, SECRETS, TAG, Ask, Client, Stateless
 from tests.orders.view_judge import (
     EXPANDED,
     KEYS,
@@ -31,6 +33,7 @@ from tests.orders.view_judge import (
     Lists,
     Place,
     edited,
+    random_file,
     random_lists,
 )
 
@@ -52,7 +55,7 @@ PLACES = [Place(), *(Place(view=view) for view in VIEWS), *(Place(server) for se
 
 
 EQUAL_NAMES = "would be named"
-"""Of a file with two overrides that give one name."""
+"""Of a file with two overrides that give one name, which is refused."""
 
 Arrived = tuple[str, str, str, Any]
 """Server, method, own name or URI, and arguments."""
@@ -438,3 +441,20 @@ def _named_in_rules(judge: Judge, token: str) -> bool:
 
 def save(file: Path, spec: File) -> None:
     file.write_text(json.dumps(spec))
+
+
+def save_random_file(
+    file: Path,
+    random: Random,
+    servers: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[File, Config]:
+    """A file that the host accepts, with `settings` beside the random ones."""
+    while True:
+        spec = {**random_file(random, servers, SECRETS), **settings}
+        save(file, spec)
+        try:
+            return spec, load(file)
+        except ConfigError as error:
+            if EQUAL_NAMES not in str(error):
+                raise

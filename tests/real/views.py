@@ -26,9 +26,9 @@ import trio
 from host.cli.admin_client import AdminClientError, find_hosts
 from tests.kit.asgi import MCP_HEADERS, Connection, HeaderValue, Response
 from tests.kit.memory import MemoryLink
-from tests.orders.view_clients import FORMS, SECRETS, Client, Reply, request
-from tests.orders.view_judge import SERVERS, TOKENS, VIEWS, Judge, Place, random_file
-from tests.orders.view_run import PLACES, Run, Server, save
+from tests.orders.view_clients import FORMS, Client, Reply, request
+from tests.orders.view_judge import SERVERS, TOKENS, VIEWS, Judge, Place
+from tests.orders.view_run import PLACES, Run, Server, save_random_file
 
 from .running import BARE_PYTHON, COLONNADE, beside, serving
 from .running import SERVERS as PROGRAMS
@@ -218,9 +218,8 @@ async def opened(folder: Path, order: Random) -> AsyncIterator[Run]:
         id: {"command": [*BARE_PYTHON, str(PROGRAMS / "pipe.py"), str(path)], "trust": "trusted"}
         for id, path in sockets.items()
     }
-    spec = {**random_file(order, specs, SECRETS), "watch": "off", "console": "off"}
-    spec["listen"]["address"] = "127.0.0.1:0"
-    save(file, spec)
+    settings = {"watch": "off", "console": "off"}
+    spec, _ = save_random_file(file, order, specs, settings)
     async with trio.open_nursery() as nursery:
         for id, server in servers.items():
             await nursery.start(_serve_links, server, sockets[id])
