@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -114,6 +117,38 @@ class Sandbox(Strict):
         if self.accept is Means.LANDLOCK:
             parts.append("Landlock alone is accepted")
         return "; ".join(parts)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./~+-]+")
+"""Words that YAML takes for text without quotes, also in a list."""
+
+
+def as_yaml(sandbox: Sandbox) -> str:
+    """The line for the file that means this sandbox, with the keys that differ from `strict` alone."""
+    found = _differing(sandbox, Sandbox())
+    return f"sandbox: {_flow(found) if found else STRICT_WORD}"
+
+
+def _differing(value: Any, default: Any) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key in dataclasses.fields(value):
+        now, before = getattr(value, key.name), getattr(default, key.name)
+        if now != before:
+            found[key.name] = _differing(now, before) if dataclasses.is_dataclass(now) else now
+    return found
+
+
+def _flow(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(_in_units(key, each))}" for key, each in value.items()) + "}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    text = str(value).replace("${", "$${")
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _in_units(key: str, value: object) -> object:
+    return f"{value // 1024**2}MiB" if key == "memory" and isinstance(value, int) else value
 
 
 def _read_sandbox(value: object) -> object:

@@ -87,6 +87,27 @@ class ServerConfined:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxRefused:
+    """A confined program tried something and did not get it, or says so if it is not `certain`. `allow`: the line for
+    the file that would permit it; empty if none does."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    what: str
+    allow: str
+    certain: bool
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        was = "was" if self.certain else "may have been"
+        allow = f"; to allow it, write {self.allow}" if self.allow else ""
+        return f"its sandbox: its program {was} refused {self.what}{allow}"
+
+
+@dataclass(frozen=True, slots=True)
 class SessionOpened:
     """Handshake clients of a server are served over a session, beside the stateless connection for others."""
 
@@ -591,6 +612,7 @@ Event = (
     | ServerStopped
     | VariablesHandedOn
     | ServerConfined
+    | SandboxRefused
     | SessionOpened
     | SessionClosed
     | SessionAbsent
@@ -626,12 +648,13 @@ Event = (
 
 
 class OutputRecord(NamedTuple):
-    """A line of output, at Unix time `t`. Numbers grow from line to line, for all servers together."""
+    """A line of output, or of Colonnade on what a sandbox refused, at Unix time `t`. Numbers grow from line to line,
+    for all servers together."""
 
     number: int
     t: float
     line: str
-    stream: Literal["stderr", "stdout"]
+    stream: Literal["stderr", "stdout", "sandbox"]
 
 
 class Journal:
@@ -651,6 +674,7 @@ class Journal:
         self._output_count = 0
         self.subscribe(self._count_dropped, MessageDropped)
         self.subscribe(self._keep_output, OutputLine)
+        self.subscribe(self._keep_refusal, SandboxRefused)
         self.subscribe(self._keep_means, ServerConfined)
 
     def subscribe(self, reader: Callable[[Any], None], *kinds: type) -> None:
@@ -670,16 +694,23 @@ class Journal:
         self.dropped.setdefault(event.server, Counter())[event.what] += 1
 
     def _keep_output(self, event: OutputLine) -> None:
+        self._keep(event.server, event.line, event.stream)
+
+    def _keep_refusal(self, event: SandboxRefused) -> None:
+        self._keep(event.server, event.sentence, "sandbox")
+
+    def _keep(self, server: str, line: str, stream: Literal["stderr", "stdout", "sandbox"]) -> None:
         self._output_count += 1
-        record = OutputRecord(self._output_count, time.time(), event.line, event.stream)
-        self._output.setdefault(event.server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
+        record = OutputRecord(self._output_count, time.time(), line, stream)
+        self._output.setdefault(server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
 
     def _keep_means(self, event: ServerConfined) -> None:
         self.means[event.server] = event.means
 
     def output(self, server: str, after: int = 0) -> list[OutputRecord]:
-        """The last lines that a server wrote to its standard error, and those on its standard output that are no
-        messages: at most MAX_OUTPUT_LINES, oldest first, whose number is greater than `after`."""
+        """The last lines that a server wrote to its standard error, those on its standard output that are no messages,
+        and those on what its sandbox refused: at most MAX_OUTPUT_LINES, oldest first, whose number is greater than
+        `after`."""
         return [record for record in self._output.get(server, ()) if record.number > after]
 
     @property

@@ -319,12 +319,12 @@ class ConsoleLink(TypedDict):
 
 class LogLine(TypedDict):
     """A line that a server wrote at Unix time `t`, to its standard error, or to its standard output although it is no
-    message. `n` grows from line to line."""
+    message; or a line of Colonnade on what its sandbox refused. `n` grows from line to line."""
 
     n: int
     t: float
     line: str
-    stream: Literal["stderr", "stdout"]
+    stream: Literal["stderr", "stdout", "sandbox"]
 
 
 class DefinitionList(TypedDict):

@@ -27,6 +27,7 @@ from host.journal import (
     RequestCompleted,
     RequestFailed,
     RuleUnused,
+    SandboxRefused,
     SecretWithheld,
     ServerFailed,
     ServerHeld,
@@ -163,6 +164,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, where
         case RuleUnused(server, rule):
             return server, rule
+        case SandboxRefused(server, what):
+            return server, what
         case ServerRequestRefused(server, request, why):
             return server, request, why
         case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):

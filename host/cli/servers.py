@@ -31,7 +31,7 @@ FOLLOW_INTERVAL = 0.5
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
 @selection_options
 def logs(selection: Selection, server: str | None, follow: bool) -> int:
-    """Show what servers wrote to their standard error.
+    """Show what servers wrote to their standard error, and what their sandbox refused.
 
     Without SERVER that of all servers, each line with the name of its server.
     Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200

@@ -25,6 +25,7 @@ from host.upstream.credentials import Credential, Credentials
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
 from host.upstream.own_command import starts_colonnade
+from host.upstream.refusals import Refusals, SaidRefusals
 from host.upstream.server_secrets import ServerSecrets, learn_headers
 from host.wire.http_client import HttpLink, open_http
 from host.wire.http_transport import Authorization
@@ -255,9 +256,11 @@ async def _open_stdio_link(
             nullcontext(argv) if containers is None else containers.removing(argv, env, cwd) as started,
             keeper.open_child(started, env=env, cwd=cwd, grace=STOP_GRACE, is_link=is_link, sandbox=plan) as child,
         ):
-            if plan is not None:
+            said = None
+            if plan is not None and spec.sandbox is not None:
                 journal.note(ServerConfined(spec.id, child.means))
-            output = ProgramOutput(spec, journal, turns.turn())
+                said = SaidRefusals(Refusals(spec.id, journal), spec.sandbox, plan)
+            output = ProgramOutput(spec, journal, turns.turn(), said)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(output.read_stderr, child.stderr)
                 yield StdioLink(

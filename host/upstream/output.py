@@ -17,6 +17,7 @@ from config import ServerSpec, StdioServer
 from config.container_run import container_run
 from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
 from host.sanitize import shortened, visible_output
+from host.upstream.refusals import SaidRefusals
 from host.upstream.server_secrets import ServerSecrets
 from host.upstream.stderr import find_reason
 from host.wire.framing import LineSplitter, LineTooLong
@@ -43,8 +44,9 @@ _OF_SHELLS = 128
 class ProgramOutput:
     """The lines of one child, of which the last are kept with their times."""
 
-    def __init__(self, spec: ServerSpec, journal: Journal, turn: Turn) -> None:
+    def __init__(self, spec: ServerSpec, journal: Journal, turn: Turn, said: SaidRefusals | None = None) -> None:
         self._spec = spec
+        self._said = said
         self._journal = journal
         self._turn = turn
         self._redact = ServerSecrets(spec).redact
@@ -59,12 +61,12 @@ class ProgramOutput:
                 self._turn.begin()
                 try:
                     for line in lines.feed(bytes(data)):
-                        self._take(line, "stderr")
+                        await self._look_at(self._take(line, "stderr"))
                         await self._turn.yield_if_over()
                 except LineTooLong:
                     lines = LineSplitter(MAX_LINE)
             if last := lines.rest():
-                self._take(last, "stderr")
+                await self._look_at(self._take(last, "stderr"))
         except trio.BrokenResourceError:
             pass
         finally:
@@ -74,12 +76,17 @@ class ProgramOutput:
         """Take a line of standard output that is no message."""
         self._take(line, "stdout")
 
-    def _take(self, line: bytes, stream: Literal["stderr", "stdout"]) -> None:
+    async def _look_at(self, text: str) -> None:
+        if self._said is not None:
+            await self._said.take(text)
+
+    def _take(self, line: bytes, stream: Literal["stderr", "stdout"]) -> str:
         text = self._redact(visible_output(line[:MAX_LINE].decode(errors="replace")))
         if text.strip():
             text = shortened(text, LINE_LENGTH)
             self._lines.append((trio.current_time(), stream, text))
             self._journal.note(OutputLine(self._spec.id, text, stream))
+        return text
 
     async def describe_end(self, child: Child) -> str:
         """Wait for the end of the child; how it ended, and the reason that it gave."""
@@ -91,7 +98,7 @@ class ProgramOutput:
         reason = self._find_reason(0 if status < 0 else status)
         said = f"it crashed with {_describe_signal(-status)}" if status < 0 else f"it exited with status {status}"
         if reason is not None:
-            return f"{said}: {reason}"
+            return f"{said}: {reason}" + (self._said.hint if self._said else "")
         if status == 0 and _lacks_input(self._spec):
             return f"{said}: its container gets no input: add -i behind run in its command"
         if status == 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.sandbox import GIVEN, WITHHELD, Means, Network, Sandbox, SandboxFiles
+from config.sandbox import GIVEN, WITHHELD, Means, Network, Sandbox, SandboxFiles, as_yaml
 from host.wire.process import _INHERITED_VARIABLES
 from tests.config.kit import lines, load_text, stdio
 
@@ -29,6 +29,23 @@ STDIO = "servers: {{a: {{command: x, sandbox: {}}}}}"
 )
 def test_forms(tmp_path: Path, written: str, read: Sandbox | None) -> None:
     assert stdio(load_text(tmp_path, STDIO.format(written)), "a").sandbox == read
+
+
+@pytest.mark.parametrize(
+    ("made", "written"),
+    [
+        (Sandbox(), "sandbox: strict"),
+        (Sandbox(network=Network.ALL), "sandbox: {network: all}"),
+        (
+            Sandbox(SandboxFiles(("/a", "/b c: ${env:HOME}"), ("/ü, [",)), memory=512 * 1024**2, accept=Means.LANDLOCK),
+            'sandbox: {files: {read: [/a, "/b c: $${env:HOME}"], write: ["/\\u00fc, ["]}, memory: 512MiB, '
+            "accept: landlock}",
+        ),
+    ],
+)
+def test_the_line_that_means_a_sandbox(tmp_path: Path, made: Sandbox, written: str) -> None:
+    assert as_yaml(made) == written
+    assert stdio(load_text(tmp_path, f"servers: {{a: {{command: x, {written}}}}}"), "a").sandbox == made
 
 
 def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:

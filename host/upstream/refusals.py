@@ -1,0 +1,157 @@
+"""What a confined program tried and did not get, as lines of its log, each with the line for the file that would permit
+it. Nothing is ever permitted by that.
+
+The forwarder of its network knows what it refuses. For files, and without a forwarder, there is only what the program
+itself writes: nobody else sees the kernel's refusal (docs/sandbox.md). Such a line says that it may have been refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import trio
+
+from config.sandbox import Network, Sandbox, as_yaml
+from host.journal import Journal, SandboxRefused
+from host.sandbox.paths import is_below_any
+from host.sanitize import shortened, visible
+
+MOST_TOLD = 20
+"""Refusals of one child that are told."""
+MOST_LOOKED_AT = 200
+"""Lines of one child that are compared, after which its text is taken for chatter."""
+LOOK_LIMIT = 1.0
+"""Seconds for a look at whether a file is there, which may be on a network."""
+MAX_WHAT = 200
+"""Characters of what was refused."""
+
+_CODES = r"EACCES|EPERM|EROFS|ENOENT|ENETUNREACH|EAI_AGAIN|ENOTFOUND|ENOTCACHED"
+_SENTENCES = (
+    r"permission denied|operation not permitted|read-only file system|no such file or directory"
+    r"|network is unreachable|temporary failure in name resolution|name or service not known|no such host"
+    r"|only-if-cached|network (?:was|is) disabled|network connectivity is disabled|nodename nor servname"
+)
+_WORDS = re.compile(rf"\b(?:{_CODES})\b|(?i:{_SENTENCES})")
+_OF_NETWORK = re.compile(
+    r"ENETUNREACH|EAI_AGAIN|ENOTFOUND|ENOTCACHED|(?i:network|name resolution|name or service|such host|only-if-cached"
+    r"|nodename)"
+)
+_MISSING = re.compile(r"ENOENT|(?i:no such file)")
+_WRITES = re.compile(
+    r"EROFS|(?i:read-only file)|, (?:mkdir|unlink|rename|rmdir|copyfile|symlink|link|chmod|truncate)\b"
+)
+_HOST = re.compile(r"(?:EAI_AGAIN|ENOTFOUND|lookup)\s+([\w.-]+)|https?://([\w.-]+(?::\d+)?)|ENETUNREACH\s+([\w.:]+)")
+_PATH = re.compile(r"""['"‘`](/[^'"’`]{1,1000})['"’`]|(?:^|[\s:(])(/[^\s:,;'")]{1,1000})""")
+
+
+class Refusals:
+    """The refusals of one child. Each is told once, and MOST_TOLD of them."""
+
+    def __init__(self, server: str, journal: Journal) -> None:
+        self._server = server
+        self._journal = journal
+        self._told: set[str] = set()
+        self.is_full = False
+        """Whether no further ones are told."""
+        self.last = ""
+        """The one that was told last, as the end of a sentence; empty if there is none."""
+
+    def tell(self, what: str, allow: Sandbox | None = None, *, certain: bool = True) -> None:
+        """Tell that something was refused. Never waits.
+
+        Args:
+            what: the end of a sentence that begins "was refused"; foreign text in it is cut and made visible.
+            allow: the sandbox of the server with that permitted; None if no sandbox permits it.
+            certain: False if the program itself says so, and another reason is possible.
+        """
+        what = shortened(visible(what), MAX_WHAT)
+        if what in self._told or self.is_full:
+            return
+        self._told.add(what)
+        self.is_full = len(self._told) > MOST_TOLD
+        if self.is_full:
+            self._journal.note(SandboxRefused(self._server, "more, which is not told", "", certain=True))
+            return
+        self.last = what
+        self._journal.note(SandboxRefused(self._server, what, "" if allow is None else as_yaml(allow), certain))
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    what: str
+    allow: Sandbox | None
+    path: str = ""
+    """A path that counts only if it is there for others."""
+
+
+class SaidRefusals:
+    """The refusals that a child tells of itself.
+
+    Args:
+        plan: that by which it is confined (host/sandbox/plan.py).
+    """
+
+    def __init__(self, refusals: Refusals, sandbox: Sandbox, plan: Mapping[str, Any]) -> None:
+        self._refusals = refusals
+        self._sandbox = sandbox
+        self._plan = plan
+        self._looked_at = 0
+
+    @property
+    def hint(self) -> str:
+        """A half sentence behind the reason why the child ended; empty if it told of no refusal."""
+        return f"; its sandbox may have refused it {self._refusals.last}" if self._refusals.last else ""
+
+    async def take(self, line: str) -> None:
+        """Look at a line of its output."""
+        if self._refusals.is_full or self._looked_at > MOST_LOOKED_AT or not _WORDS.search(line):
+            return
+        self._looked_at += 1
+        found = find_refusal(line, self._sandbox, self._plan)
+        if found is None or (found.path and not await _is_there(found.path)):
+            return
+        self._refusals.tell(found.what, found.allow, certain=False)
+
+
+async def _is_there(path: str) -> bool:
+    with trio.move_on_after(LOOK_LIMIT):
+        return await trio.to_thread.run_sync(os.path.lexists, path, abandon_on_cancel=True)
+    return False
+
+
+def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refusal | None:
+    """What a line of a confined program says that it did not get; None if its sandbox withholds nothing of that."""
+    if not _WORDS.search(line):
+        return None
+    if _OF_NETWORK.search(line):
+        return _network_refusal(line, sandbox)
+    found = _PATH.search(line)
+    path = os.path.normpath(found[1] or found[2]) if found else ""
+    if not path or path == "/" or is_below_any(path, ("/proc", "/sys", "/dev", *plan["own"])):
+        return None
+    given: Sequence[str] = [*plan["read"], *plan["write"], *plan["links"]]
+    if is_below_any(path, plan["write"]) or (_MISSING.search(line) and is_below_any(path, given)):
+        return None  # that is not for its sandbox
+    if is_below_any(path, [plan["hidden"]]):
+        return _Refusal(f'"{path}", which is of Colonnade itself', None)
+    writes = bool(_WRITES.search(line)) or is_below_any(path, given)
+    files = sandbox.files
+    if writes:
+        wider = replace(files, write=(*files.write, path), read=tuple(each for each in files.read if each != path))
+    else:
+        wider = replace(files, read=(*files.read, path))
+    what = f'to {"write" if writes else "read"} "{path}"'
+    return _Refusal(what, replace(sandbox, files=wider), path if _MISSING.search(line) else "")
+
+
+def _network_refusal(line: str, sandbox: Sandbox) -> _Refusal | None:
+    if sandbox.network is not Network.NONE:
+        return None
+    found = _HOST.search(line)
+    host = next(filter(None, found.groups()), "") if found else ""
+    what = f"the network, for {host}" if host else "the network"
+    return _Refusal(f"{what} (network: none)", replace(sandbox, network=Network.ALL))

@@ -1,0 +1,192 @@
+"""What confined programs did not get, as lines of their logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from config import StdioServer
+from config.references import Secret
+from config.sandbox import Network, Sandbox, SandboxFiles
+from host.journal import Event, Journal, SandboxRefused
+from host.storage.directory import open_state
+from host.upstream.connect import open_link
+from host.upstream.refusals import MOST_LOOKED_AT, MOST_TOLD, Refusals, SaidRefusals, find_refusal
+from host.wire.link import LinkLost
+from host.wire.process import open_keeper
+from tests.host.sandbox.kit import PYTHON, needs_namespaces
+
+PLAN: dict[str, Any] = {
+    "read": ["/usr", "/srv/given"],
+    "write": ["/srv/out"],
+    "own": ["/state/sandbox/a/home", "/state/sandbox/a/tmp"],
+    "hidden": "/state",
+    "links": {"/lib": "usr/lib"},
+}
+
+
+def told(line: str, sandbox: Sandbox | None = None) -> tuple[str, str] | None:
+    """What was refused, and the sandbox with it: its files, or its network."""
+    found = find_refusal(line, sandbox or Sandbox(), PLAN)
+    if found is None:
+        return None
+    wider = found.allow
+    allow = "" if wider is None else f"{wider.files.read} {wider.files.write} {wider.network}"
+    return found.what, allow
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Error: EACCES: permission denied, open '/srv/data/x'",
+        "PermissionError: [Errno 13] Permission denied: '/srv/data/x'",
+        "cat: /srv/data/x: Permission denied",
+        "panic: open /srv/data/x: permission denied",
+        "Error: ENOENT: no such file or directory, scandir '/srv/data/x'",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/srv/data/x'",
+        "EPERM: operation not permitted, lstat '/srv/data/../data/x'",
+    ],
+)
+def test_a_file_that_it_may_not_read(line: str) -> None:
+    assert told(line) == ('to read "/srv/data/x"', "('/srv/data/x',) () none")
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("Error: EROFS: read-only file system, open '/srv/data/x'", "/srv/data/x"),
+        ("OSError: [Errno 30] Read-only file system: '/srv/data/x'", "/srv/data/x"),
+        ("Error: EACCES: permission denied, mkdir '/srv/data/x'", "/srv/data/x"),
+        ("PermissionError: [Errno 13] Permission denied: '/srv/given/x'", "/srv/given/x"),
+    ],
+)
+def test_a_file_that_it_may_not_write(line: str, path: str) -> None:
+    assert told(line) == (f'to write "{path}"', f"() ('{path}',) none")
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("Error: getaddrinfo EAI_AGAIN api.example.com", "the network, for api.example.com"),
+        ("Error: getaddrinfo ENOTFOUND api.example.com", "the network, for api.example.com"),
+        ("Error: connect ENETUNREACH 192.0.2.1:443 - Local (0.0.0.0:0)", "the network, for 192.0.2.1:443"),
+        ("OSError: [Errno 101] Network is unreachable", "the network"),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "the network"),
+        ("dial tcp: lookup api.example.com: no such host", "the network, for api.example.com"),
+        ("npm error code ENOTCACHED", "the network"),
+        (
+            "npm error request to https://registry.npmjs.org/x failed: cache mode is 'only-if-cached' but no cached "
+            "response is available.",
+            "the network, for registry.npmjs.org",
+        ),
+        ("  hint: Packages were unavailable because the network was disabled.", "the network"),
+    ],
+)
+def test_the_network(line: str, what: str) -> None:
+    assert told(line) == (f"{what} (network: none)", "() () all")
+    assert told(line, Sandbox(network=Network.ALL)) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "listening",
+        "Error: ENOENT: no such file or directory, open '/srv/given/x'",
+        "Error: EACCES: permission denied, open '/srv/out/x'",
+        "Error: EACCES: permission denied, open '/proc/1/environ'",
+        "Error: EACCES: permission denied, open '/state/sandbox/a/home/x'",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'x'",
+        "Permission denied: '/'",
+        "permission denied: /lib/x is missing, ENOENT",
+    ],
+)
+def test_what_its_sandbox_is_not_the_reason_of(line: str) -> None:
+    assert told(line) is None
+
+
+def test_nothing_permits_the_state_of_the_host() -> None:
+    found = find_refusal("EACCES: permission denied, open '/state/key'", Sandbox(), PLAN)
+    assert found is not None
+    assert (found.what, found.allow) == ('"/state/key", which is of Colonnade itself', None)
+
+
+def test_what_it_has_stays_in_the_line_that_permits_more() -> None:
+    sandbox = Sandbox(SandboxFiles(read=("/srv/a", "/srv/b c")), memory=512 * 1024**2)
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    Refusals("a", journal).tell("the network\x1b[2J", replace(sandbox, network=Network.ALL))
+    assert [str(event) for event in events] == [
+        "a: its sandbox: its program was refused the network⟨U+001B⟩[2J; to allow it, write "
+        'sandbox: {files: {read: [/srv/a, "/srv/b c"]}, network: all, memory: 512MiB}'
+    ]
+    assert [(each.stream, each.line) for each in journal.output("a")] == [("sandbox", str(events[0])[3:])]
+
+
+async def test_a_hostile_program_fills_no_log() -> None:
+    """The same is told once, and so much of one child."""
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    refusals = Refusals("a", journal)
+    said = SaidRefusals(refusals, Sandbox(), PLAN)
+    for _ in range(3):
+        await said.take("EACCES: permission denied, open '/srv/x'")
+    assert len(events) == 1
+    assert said.hint == '; its sandbox may have refused it to read "/srv/x"'
+    for number in range(1000):
+        await said.take(f"EACCES: permission denied, open '/srv/{number}'")
+    assert len(events) == MOST_TOLD + 1
+    assert str(events[-1]) == "a: its sandbox: its program was refused more, which is not told"
+    other = SaidRefusals(Refusals("b", journal), Sandbox(), PLAN)
+    for _ in range(MOST_LOOKED_AT + 1):
+        await other.take("permission denied, and nothing else")
+    await other.take("EACCES: permission denied, open '/srv/x'")
+    assert len(events) == MOST_TOLD + 1
+
+
+async def test_a_file_that_is_nowhere_was_not_refused(tmp_path: Path) -> None:
+    """Programs look for many files that few have."""
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    said = SaidRefusals(Refusals("a", journal), Sandbox(), PLAN)
+    await said.take(f"ENOENT: no such file or directory, open '{tmp_path}/x'")
+    assert not events
+    (tmp_path / "x").touch()
+    await said.take(f"ENOENT: no such file or directory, open '{tmp_path}/x'")
+    assert len(events) == 1
+
+
+@needs_namespaces
+@pytest.mark.slow
+async def test_a_confined_program_that_ends_for_want_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("secret")
+    spec = StdioServer(
+        id="a",
+        command=tuple(map(Secret, (*PYTHON, f"print(open({json.dumps(str(tmp_path))} + '/data/x').read())"))),
+        cwd=Path("/"),
+        sandbox=Sandbox(),
+    )
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append, SandboxRefused)
+    directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
+    async with (
+        open_keeper() as keeper,
+        open_link(spec, http_sse=False, keeper=keeper, journal=journal, directory=directory) as link,
+    ):
+        with trio.fail_after(10), pytest.raises(LinkLost) as caught:
+            await link.run(lambda received: None)
+    path = f"{tmp_path}/data/x"
+    assert str(caught.value).endswith(f'its sandbox may have refused it to read "{path}"')
+    assert [str(event) for event in events] == [
+        f'a: its sandbox: its program may have been refused to read "{path}"; to allow it, write '
+        f"sandbox: {{files: {{read: [{path}]}}}}"
+    ]
