@@ -104,8 +104,14 @@ class Sandbox(Strict):
         ),
     ] = Means.NAMESPACES
 
+    def beside_strict(self) -> dict[str, object]:
+        """The members that are not those of `strict`, as plain values. A launch is known by them, so a new key with its
+        default changes none; and no default may ever be widened."""
+        return _differing(self, type(self)())
+
     def describe(self) -> str:
-        """One line for people: what the program is given."""
+        """One line for people: what the program is given. It is part of the launch that they approve, so a key that
+        comes later says nothing while it has its default."""
         lists = {"writes": self.files.write, "reads": self.files.read}
         parts = [f"{does} {', '.join(paths)}" for does, paths in lists.items() if paths] or ["its own files"]
         parts.append("the whole network" if self.network is Network.ALL else f"network {self.network.value}")
@@ -125,7 +131,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./~+-]+")
 
 def as_yaml(sandbox: Sandbox) -> str:
     """The line for the file that means this sandbox, with the keys that differ from `strict` alone."""
-    found = _differing(sandbox, Sandbox())
+    found = sandbox.beside_strict()
     return f"sandbox: {_flow(found) if found else STRICT_WORD}"
 
 

@@ -174,7 +174,7 @@ def launch_of(spec: ServerSpec) -> Launch:
     declared = spec.declared or _declared(["command", words, sorted(spec.env), str(spec.cwd)])
     if spec.sandbox is None:
         return Launch(declared, program_of(spec))
-    return Launch(_declared([declared, repr(spec.sandbox)]), program_of(spec), _sandbox(spec))
+    return Launch(_declared([declared, spec.sandbox.beside_strict()]), program_of(spec), _sandbox(spec))
 
 
 def program_of(spec: StdioServer) -> str | None:
@@ -202,7 +202,7 @@ def absolute_search_path(env: dict[str, str]) -> str:
 
 def _declared(parts: list[object]) -> str:
     # Text from the environment may not be valid UTF-8; such bytes are escaped.
-    return f"sha256:{hashlib.sha256(json.dumps(parts).encode('ascii')).hexdigest()}"
+    return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode('ascii')).hexdigest()}"
 
 
 # For people

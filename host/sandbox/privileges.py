@@ -12,7 +12,8 @@ from host.sandbox.kernel import KernelRefused, call
 
 _DROP_BOUND, _SET_SECUREBITS, _AMBIENT, _NO_NEW_PRIVS, _DUMPABLE = 24, 28, 47, 38, 4
 _CLEAR_ALL = 4
-_KEYCTL, _JOIN_SESSION = 250 if os.uname().machine == "x86_64" else 219, 1
+_KEYCTL, _ID_OF, _JOIN_SESSION = 250 if os.uname().machine == "x86_64" else 219, 0, 1
+_OWN_SESSION = -3
 _NO_ROOT = 0xEF
 """Securebits: user 0 gets no capabilities, and none of it can be undone."""
 _CAPABILITIES_3 = 0x20080522
@@ -22,13 +23,20 @@ def leave_keys() -> None:
     """Take another session keyring: the keys in the former one could be read, in whatever namespace.
 
     Raises:
-        KernelRefused: the kernel refuses, for another reason than that it keeps no keys.
+        KernelRefused: the kernel refuses that alone. Some containers refuse each use of keys.
     """
     try:
         call("a keyring of its own", "syscall", _KEYCTL, _JOIN_SESSION, None)
     except KernelRefused as problem:
-        if problem.errno != errno.ENOSYS:
+        if problem.errno not in (errno.ENOSYS, errno.EPERM) or _knows_keys():
             raise
+
+
+def _knows_keys() -> bool:
+    try:
+        return call("keys", "syscall", _KEYCTL, _ID_OF, _OWN_SESSION, 0) > 0
+    except KernelRefused as problem:
+        return problem.errno not in (errno.ENOSYS, errno.EPERM)
 
 
 def drop_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,16 @@ def test_one_line_for_people() -> None:
         "64 processes; 256 open files; "
         "Landlock alone is accepted"
     )
+
+
+def test_a_launch_is_known_by_what_is_not_strict() -> None:
+    """So a key that comes later changes no launch that lacks it."""
+
+    @dataclass(frozen=True)
+    class Later(Sandbox):
+        more: int = 3
+
+    assert Sandbox().beside_strict() == Later().beside_strict() == {}
+    wider = {"files": SandboxFiles(write=("/b",)), "network": Network.ALL, "memory": 2 * 1024**3}
+    expected = {"files": {"write": ("/b",)}, "network": "all", "memory": 2 * 1024**3}
+    assert Sandbox(**wider).beside_strict() == Later(**wider).beside_strict() == expected  # type: ignore[arg-type]

@@ -25,6 +25,21 @@ NOT_BY_LANDLOCK = {
     "a_child_that_outlives": "the keeper ends it",
 }
 """Escapes that Landlock alone leaves open, and why."""
+MAY_BE_REFUSED = {
+    "a_key_of_the_kernel": "it keeps no keys",
+    "shared_memory_by_name": "it has no /dev/shm",
+    "shared_memory_by_number": "it has no System V IPC",
+    "tcp_by_ipv6": "it has no IPv6",
+    "ptrace": "it lets no process attach to another",
+    "a_descriptor_of_another_process": "it lets no process attach to another",
+    "the_memory_of_another_process": "it lets no process attach to another",
+    "set_user_id_programs": "its processes have no_new_privs",
+    "a_raw_socket": "its superuser may not",
+    "a_setting_of_the_kernel": "its superuser may not",
+    "a_new_user_namespace": "it refuses them to all",
+    "a_mount": "it refuses namespaces to all",
+}
+"""Escapes that some machines refuse without a sandbox, such as containers."""
 NEEDS_ROOT = ("a_raw_socket", "a_setting_of_the_kernel")
 """Escapes that an ordinary user cannot make without a sandbox either."""
 NOT_FOR_ROOT = ("a_fork_storm",)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from host.sandbox import landlock
 from host.sandbox.confine import confine
 from host.sandbox.kernel import KernelRefused
 from host.sandbox.plan import confined_environment, make_plan
+from tests.kit.kernel import has_namespaces
 from tests.sandbox import hostile
 
 PYTHON = os.path.realpath(sys.executable)
@@ -38,6 +39,18 @@ MEMORY = 96 * 1024**2
 NAMESPACES_ALONE, LANDLOCK_ALONE = "namespaces", "Landlock alone"
 MEANS = ("namespaces and Landlock", NAMESPACES_ALONE, LANDLOCK_ALONE)
 UNCONFINED = "none"
+
+
+def to_be_had() -> tuple[str, ...]:
+    """Those of MEANS that this machine has."""
+    known = landlock.version()
+    return tuple(
+        each
+        for each, is_had in zip(
+            MEANS, (has_namespaces() and known, has_namespaces(), known >= landlock.OUTSIDE), strict=True
+        )
+        if is_had
+    )
 
 
 @dataclass(frozen=True)
@@ -184,10 +197,9 @@ def open_world(base: Path) -> Iterator[World]:
 
 def _serve(base: Path, stack: ExitStack) -> dict[str, Any]:
     """Services that answer with the marker, at sockets of every kind, and one that gives a descriptor away."""
-    made = {
-        "tcp": socket.create_server(("127.0.0.1", 0)),
-        "tcp6": socket.create_server(("::1", 0), family=socket.AF_INET6),
-    }
+    made = {"tcp": socket.create_server(("127.0.0.1", 0))}
+    with suppress(OSError):
+        made["tcp6"] = socket.create_server(("::1", 0), family=socket.AF_INET6)
     told: dict[str, Any] = {name: each.getsockname()[1] for name, each in made.items()}
     paths = {"admin": "state/run/admin", "desk": "state/run/desk", "giver": "outside/giver"}
     addresses = {name: str(base / place) for name, place in paths.items()}
@@ -252,6 +264,7 @@ def _share_memory(stack: ExitStack) -> dict[str, Any]:
     made = libc.shmget(key, 4096, 0o1600)
     stack.callback(libc.shmctl, made, 0, None)
     path = Path("/dev/shm") / f"colonnade-{secrets.token_hex(8)}"
-    path.write_text(hostile.MARKER)
-    stack.callback(path.unlink)
+    with suppress(OSError):
+        path.write_text(hostile.MARKER)
+        stack.callback(path.unlink)
     return {"memory": key, "memory file": str(path)}

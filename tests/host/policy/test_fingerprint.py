@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import config
 from config import HttpServer, Secret, ServerSpec, StdioServer
-from config.sandbox import Network, Sandbox
+from config.sandbox import Network, Sandbox, SandboxFiles
 from host.policy.fingerprint import (
     ELLIPSIS,
     Diff,
@@ -189,6 +189,7 @@ def test_a_sandbox_is_part_of_it_with_what_the_command_names(tmp_path: Path) -> 
     free = stdio(str(program))
     strict, wider = (replace(free, sandbox=each) for each in (Sandbox(), Sandbox(network=Network.ALL)))
     assert len({launch_of(each).declared for each in (free, strict, wider)}) == 3
+    assert launch_of(strict).declared == launch_of(replace(free, sandbox=Sandbox(SandboxFiles()))).declared
     assert launch_of(free).sandbox == ""
     assert launch_of(strict).sandbox.split("; ")[:2] == ["its own files", "network none"]
     assert f"starts with {tmp_path}/lib" in launch_of(strict).sandbox

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from config import StdioServer
 from config.references import Secret
@@ -21,15 +17,6 @@ from host.upstream.confinement import confine
 from host.wire.process import Child, SpawnError, open_keeper
 
 PYTHON = (os.path.realpath(sys.executable), "-I", "-S", "-c")
-
-
-@cache
-def has_namespaces() -> bool:
-    """Whether this system lets its users have namespaces."""
-    return subprocess.run(["unshare", "-Urnmp", "--fork", "true"], capture_output=True, check=False).returncode == 0
-
-
-needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason="this system refuses user namespaces")
 
 
 def planned(folder: Path, words: tuple[str, ...], sandbox: Sandbox | None) -> tuple[dict[str, str], dict[str, Any]]:

@@ -14,8 +14,9 @@ from config.sandbox import Means, Network, Sandbox, SandboxFiles
 from host.sandbox import landlock
 from host.wire.keeper import children_of
 from host.wire.process import NotConfined, SpawnError
-from tests.host.sandbox.kit import PYTHON, confined, needs_namespaces, outcome_of, said_by
+from tests.host.sandbox.kit import PYTHON, confined, outcome_of, said_by
 from tests.host.wire.processes import carrying, exists, new_token, until
+from tests.kit.kernel import needs_landlock_alone, needs_namespaces
 
 pytestmark = needs_namespaces
 ROOT = Path(__file__).parents[3]
@@ -144,12 +145,11 @@ async def test_nothing_is_started_if_a_step_is_refused(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@needs_landlock_alone
 async def test_where_the_kernel_refuses_namespaces(tmp_path: Path) -> None:
     """A confined program gets none, so this is what a host meets there. With `accept` it takes Landlock alone, which
     has no network of its own."""
     known = landlock.version()
-    if known < landlock.OUTSIDE:
-        pytest.skip(f"this kernel has Landlock {known}")
     sandbox = Sandbox(SandboxFiles(read=(str(ROOT),), write=(str(tmp_path),)), processes=200)
     (tmp_path / "inner").mkdir()
     words = (sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{INSIDE}", str(tmp_path / "inner"))
@@ -170,6 +170,7 @@ async def test_the_state_cannot_be_moved_to_where_the_next_start_shows_it(tmp_pa
     assert (folder / "state" / "run").is_dir()
 
 
+@needs_landlock_alone
 @pytest.mark.parametrize("named", ["", "state", "state/run"])
 async def test_files_around_the_state_are_not_for_landlock_alone(tmp_path: Path, named: str) -> None:
     (tmp_path / "state" / "run").mkdir(parents=True, mode=0o700)

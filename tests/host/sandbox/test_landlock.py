@@ -12,8 +12,7 @@ from host.sandbox import landlock
 from host.sandbox.kernel import KernelRefused
 from host.sandbox.privileges import drop_all
 from tests.host.sandbox.forked import in_a_child
-
-needs_landlock = pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
+from tests.kit.kernel import NOT_HERE, needs_landlock
 
 
 @needs_landlock
@@ -43,7 +42,7 @@ def test_files(tmp_path: Path) -> None:
 @needs_landlock
 def test_tcp() -> None:
     if landlock.version() < 4:
-        pytest.skip("this Landlock does not know TCP")
+        pytest.skip(f"{NOT_HERE}Landlock 4, which knows TCP")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from config.sandbox import Network, Sandbox
-from tests.host.sandbox.kit import PYTHON, needs_namespaces, said_by
+from tests.host.sandbox.kit import PYTHON, said_by
+from tests.kit.kernel import needs_namespaces
 
 pytestmark = needs_namespaces
 KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")

@@ -18,7 +18,7 @@ from host.upstream.confinement import _REMEDIES, CannotConfine, confine
 from host.upstream.connect import open_link
 from host.wire.link import LinkLost
 from host.wire.process import NotConfined, open_keeper
-from tests.host.sandbox.kit import needs_namespaces
+from tests.kit.kernel import needs_namespaces
 
 
 def server(sandbox: Sandbox, *words: str) -> StdioServer:

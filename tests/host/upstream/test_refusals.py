@@ -19,7 +19,8 @@ from host.upstream.connect import open_link
 from host.upstream.refusals import MOST_LOOKED_AT, MOST_TOLD, Refusals, SaidRefusals, find_refusal
 from host.wire.link import LinkLost
 from host.wire.process import open_keeper
-from tests.host.sandbox.kit import PYTHON, needs_namespaces
+from tests.host.sandbox.kit import PYTHON
+from tests.kit.kernel import needs_namespaces
 
 PLAN: dict[str, Any] = {
     "read": ["/usr", "/srv/given"],

@@ -1,0 +1,55 @@
+"""Runs a command on a system that refuses what a sandbox is made of: `python -m tests.sandbox.refusing NAMES COMMAND`.
+The names are those of SYSTEMS, with commas between. A filter of system calls refuses, which children inherit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Iterable
+
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_MASKED_EQUAL = 7
+_NEW_USER = 0x10000000
+_NO_NEW_PRIVS = 38
+
+
+class _Comparison(ctypes.Structure):
+    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
+
+
+_USERS = _Comparison(0, _MASKED_EQUAL, _NEW_USER, _NEW_USER)
+SYSTEMS: dict[str, tuple[tuple[str, int, tuple[_Comparison, ...]], ...]] = {
+    "namespaces": (
+        ("unshare", errno.EPERM, (_USERS,)),
+        ("clone", errno.EPERM, (_USERS,)),
+        ("clone3", errno.ENOSYS, ()),
+    ),
+    "mounts": (("mount", errno.EACCES, ()), ("mount_setattr", errno.EACCES, ())),
+    "landlock": (("landlock_create_ruleset", errno.ENOSYS, ()),),
+    "keys": (("add_key", errno.EPERM, ()), ("keyctl", errno.EPERM, ())),
+}
+"""System calls with the error that they end with, and for which first argument."""
+
+
+def refuse(systems: Iterable[str]) -> None:
+    """Have these system calls refused to this process and what it starts, for ever."""
+    library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+    library.seccomp_init.restype = ctypes.c_void_p
+    made = ctypes.c_void_p(library.seccomp_init(_ALLOW))
+    for system in systems:
+        for name, error, comparisons in SYSTEMS[system]:
+            number = library.seccomp_syscall_resolve_name(name.encode())
+            compared = (_Comparison * len(comparisons))(*comparisons)
+            found = library.seccomp_rule_add_array(made, _ERRNO | error, number, len(comparisons), compared)
+            assert found == 0, (name, os.strerror(-found))
+    assert ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+    assert library.seccomp_load(made) == 0
+    library.seccomp_release(made)
+
+
+if __name__ == "__main__":
+    refuse(sys.argv[1].split(","))
+    os.execvp(sys.argv[2], sys.argv[2:])
