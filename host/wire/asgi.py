@@ -102,9 +102,12 @@ class Immediate(Protocol):
     def take_body(self, limit: int) -> bytes | None:
         """The whole body, once, instead of `receive`; None if not all of it has come, or if it is longer."""
 
-    def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
+    def begin_response(
+        self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, moves: Callable[[], object]
+    ) -> Awaitable[None] | None:
         """Send a whole response. Its length is added to the headers. None if the client has taken it, or is gone;
-        otherwise await what is returned, to send the rest."""
+        otherwise await what is returned, to send the rest. `moves` is called whenever a part of a long one was taken.
+        """
 
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """Have `serve` go on with the response in the same task, once the app has returned: a stream that may be idle

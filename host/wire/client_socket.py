@@ -62,6 +62,7 @@ class ListenerParts:
         self.portions = Portions()
 
 
+Buffer: TypeAlias = bytes | memoryview
 Address: TypeAlias = tuple[str, int] | None
 """None for a Unix socket."""
 
@@ -158,14 +159,14 @@ class ClientSocket(Timed):
 
     # Writing
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: Buffer) -> None:
         """Write all of the data, or break the connection. Nothing is written after an unfinished write, and nothing to
         a connection that is closed."""
         rest = self.begin_write(data)
         if rest is not None:
             await rest
 
-    def begin_write(self, data: bytes) -> Coroutine[Any, Any, None] | None:
+    def begin_write(self, data: Buffer) -> Coroutine[Any, Any, None] | None:
         """Write what can be written now: nearly always all of it. Otherwise await what is returned, as for `write`."""
         if self._tls is not None and not self._closed:
             data = self._tls.encrypt(data)
@@ -174,7 +175,23 @@ class ClientSocket(Timed):
         sent = self._write_now(data)
         return None if sent == len(data) else self._write_rest(data[sent:])
 
-    async def _write_rest(self, data: bytes) -> None:
+    def begin_write_of(self, head: bytes, body: bytes, moves: Callable[[], object]) -> Coroutine[Any, Any, None] | None:
+        """`begin_write` of a head and a long body, of which no copy is made. `moves` is called when a part of what did
+        not fit at once was taken."""
+        sent = 0
+        if self._tls is None and not self._writing.locked():
+            sent = self._write_now(head, body)
+        return None if sent == len(head) + len(body) else self._write_parts(head, body, sent, moves)
+
+    async def _write_parts(self, head: bytes, body: bytes, sent: int, moves: Callable[[], object]) -> None:
+        for view in memoryview(head), memoryview(body):
+            for start in range(min(sent, len(view)), len(view), CHUNK):
+                await self.write(view[start : start + CHUNK])
+                moves()
+                await trio.lowlevel.cancel_shielded_checkpoint()  # lets other tasks run; `write` notices a cancellation
+            sent = max(sent - len(view), 0)
+
+    async def _write_rest(self, data: Buffer) -> None:
         written = False
         try:
             async with self._writing:
@@ -196,16 +213,16 @@ class ClientSocket(Timed):
             await trio.lowlevel.wait_writable(self._fd)
             data = data[self._write_now(data) :]
 
-    def _write_now(self, data: bytes | memoryview) -> int:
+    def _write_now(self, data: Buffer, more: bytes = b"") -> int:
         if self._closed:
-            return len(data)
+            return len(data) + len(more)
         try:
-            return self._socket.send(data)
+            return self._socket.sendmsg((data, more)) if more else self._socket.send(data)
         except BlockingIOError:
             return 0
         except OSError:
             self.abort()
-            return len(data)
+            return len(data) + len(more)
 
     # Making room, ending
 

@@ -43,7 +43,7 @@ from .acceptor import (
 from .asgi import FINDINGS, IMMEDIATE, ASGIApp, Event, Scope, Wait
 from .certificate import Certificate
 from .chunked import BadChunk, ChunkedBody
-from .client_socket import ClientSocket, ListenerParts
+from .client_socket import CHUNK, ClientSocket, ListenerParts
 from .deadlines import CallScope
 from .head import MAX_HEAD, HeadRefusal
 from .request_head import INVALID, KnownHead, RequestHead, find_head, parse_head
@@ -509,16 +509,20 @@ class _Request:
         connection = self._connection
         return not (self.keeps_alive and self.is_whole) or connection.server.ends_after_answer(connection)
 
-    def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
+    def begin_response(
+        self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, moves: Callable[[], object]
+    ) -> Awaitable[None] | None:
         """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
         if self.is_ended or self.is_refused:
             return None
         if self.response.is_begun:
             raise RuntimeError("a response was begun already")
         ends = self._ends()
-        data = self.response.whole(status, headers, body, self._connection.server.date(), closes=ends)
+        head, body = self.response.whole(status, headers, body, self._connection.server.date(), closes=ends)
         self.keeps_alive = not ends
-        return self._connection.begin_write(data)
+        if len(body) > CHUNK:
+            return self._connection.begin_write_of(head, body, moves)
+        return self._connection.begin_write(head + body)
 
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """See `asgi.Immediate`."""

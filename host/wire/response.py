@@ -98,8 +98,8 @@ class ResponseEncoder:
 
     def whole(
         self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, date: bytes, *, closes: bool
-    ) -> bytes:
-        """The bytes of a whole response. For `closes` see `begin`.
+    ) -> tuple[bytes, bytes]:
+        """The head and the body of a whole response, as they are sent. For `closes` see `begin`.
 
         Args:
             headers: without those of the length and the connection.
@@ -113,9 +113,14 @@ class ResponseEncoder:
             body = b""
         connection = b"connection: close\r\n" if closes else b""
         fields = _fields(headers)
-        return b"HTTP/1.1 %d \r\n%bcontent-length: %d\r\n%bdate: %b\r\n\r\n%b" % (
-            status, fields, length, connection, date, body,
-        )  # fmt: skip
+        head = b"HTTP/1.1 %d \r\n%bcontent-length: %d\r\n%bdate: %b\r\n\r\n" % (
+            status,
+            fields,
+            length,
+            connection,
+            date,
+        )
+        return head, body
 
     def add(self, body: bytes, *, more: bool) -> bytes:
         """Add a part of the body, the last one unless there is more. Returns the bytes to write.

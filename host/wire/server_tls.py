@@ -51,7 +51,7 @@ class ServerTls:
                 self.has_ended = not parts[-1]
         return b"".join(parts)
 
-    def encrypt(self, content: bytes) -> bytes:
+    def encrypt(self, content: bytes | memoryview) -> bytes:
         """The bytes to send for this content, behind what OpenSSL had to say itself."""
         self._object.write(content)
         return self._outgoing.read()

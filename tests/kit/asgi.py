@@ -287,7 +287,9 @@ class _Immediate:
             return None
         return self._coming.pop()
 
-    def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
+    def begin_response(
+        self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, moves: Callable[[], object]
+    ) -> Awaitable[None] | None:
         raw = encode_headers({**dict(headers), "content-length": str(len(body))})
         events: list[Event] = [
             {"type": "http.response.start", "status": status, "headers": raw},

@@ -16,7 +16,6 @@ from host.memory import OverBudget
 from host.source import Endpoint
 from host.wire.asgi import (
     BODY_TIMEOUT,
-    CHUNK,
     NO_HEADERS,
     BodyTooLarge,
     ClientGone,
@@ -79,9 +78,10 @@ class HttpRequest(Struct, frozen=True):
 
     def begin_response(self, status: int, headers: Mapping[str, str], data: bytes) -> Awaitable[None] | None:
         """Send a whole response; see `asgi.Immediate.begin_response`."""
-        if self.at_once is None or len(data) > CHUNK:  # the listener would hold a long one a second time
-            return respond(self.send, status, {**self.cors_headers, **headers}, data, self.charge.touch)
-        return self.at_once.begin_response(status, tuple({**self.head.cors_headers, **headers}.items()), data)
+        headers = {**self.head.cors_headers, **headers}
+        if self.at_once is None:
+            return respond(self.send, status, headers, data, self.charge.touch)
+        return self.at_once.begin_response(status, tuple(headers.items()), data, self.charge.touch)
 
     async def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """Serve a stream after this has returned, or in it; see `asgi.Immediate.go_on`. `serve` may raise no Rejected,

@@ -788,6 +788,10 @@ async def test_tasks_that_an_app_left_behind_disturb_no_later_request() -> None:
             assert (late.count("http.disconnect"), late.count("sent")) == (6, 3)
 
 
+def _nothing() -> None:
+    """Parts that are taken mean nothing here."""
+
+
 async def test_a_body_that_came_with_its_head_can_be_taken_at_once_and_answered() -> None:
     taken: list[bytes | None] = []
 
@@ -800,9 +804,9 @@ async def test_a_body_that_came_with_its_head_can_be_taken_at_once_and_answered(
             await hello(scope, receive, send)
         else:
             assert at_once.take_body(8) is None, "once"
-            assert at_once.begin_response(200, (), body) is None
+            assert at_once.begin_response(200, (), body, _nothing) is None
             with pytest.raises(RuntimeError, match="begun"):
-                at_once.begin_response(200, (), body)
+                at_once.begin_response(200, (), body, _nothing)
             taken.append((await receive())["type"].encode())
 
     def post(body: bytes) -> bytes:
@@ -826,13 +830,13 @@ async def test_a_body_that_came_with_its_head_can_be_taken_at_once_and_answered(
 
 
 async def test_an_answer_that_the_client_does_not_take_at_once_is_sent_while_the_app_waits() -> None:
-    size, rests = 32 * 1024 * 1024, []
+    size, rests, moved = 32 * 1024 * 1024, [], list[str]()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         at_once = immediate(scope)
         assert at_once is not None
         body = b"x" * size
-        rest = at_once.begin_response(200, (), body)
+        rest = at_once.begin_response(200, (), body, partial(moved.append, scope["path"]))
         assert rest is not None
         rests.append(rest)
         if scope["path"] == "/given-up":
@@ -847,6 +851,7 @@ async def test_an_answer_that_the_client_does_not_take_at_once_is_sent_while_the
             received = len(await read_to(stream, b"\r\n\r\n"))
             while received < size:
                 received += len(await stream.receive_some(1024 * 1024))
+        assert len(moved) > 100, "parts of what did not fit"
         async with await site.connect() as stream:
             await stream.send_all(GET.replace(b"/ ", b"/given-up "))
             await trio.sleep(0.2)
@@ -988,7 +993,7 @@ async def test_nothing_is_sent_at_once_after_the_end_of_a_request() -> None:
         kept.append(at_once)
         if len(kept) > 1:
             assert kept[0].take_body(8) is None
-            assert kept[0].begin_response(200, (), b"late") is None
+            assert kept[0].begin_response(200, (), b"late", _nothing) is None
         await finish(send)
 
     async with serving(app) as site, await site.connect() as stream:
