@@ -236,6 +236,8 @@ class KindSnapshot:
     """The visible entries that are in no list of all servers, because of an equal or a reserved outward name."""
     last_narrowed: int = 0
     """Snapshots before this version show entries that are hidden now."""
+    resolved: dict[Hashable, tuple[object, Any]] = field(default_factory=dict, compare=False)
+    """Names that the router has found in it, by a view."""
 
     @cached_property
     def parts(self) -> Mapping[str, ServerEntries]:
@@ -479,7 +481,8 @@ class Catalog:
         )
 
     def _is_remembered(self, source: Source, kind: Kind) -> bool:
-        return (found := self._list(source, kind)) is not None and found.remembered
+        found = self._lists[kind].get(source.server, {}).get(source)  # as `_list`, for speed
+        return found is not None and found.remembered
 
     def _listed(self, source: Source, kind: Kind) -> SourceEntries | None:
         return None if (found := self._list(source, kind)) is None else found.listed

@@ -141,6 +141,8 @@ class ResolvedName(Struct, frozen=True):
     """When its request came, if resolving it has waited."""
     outside: bool = False
     """Whether it is a resource that the caller's view does not have."""
+    is_shown: bool = False
+    """Whether the list of then shows the entry."""
 
     @property
     def exists(self) -> bool:

@@ -49,7 +49,7 @@ def shape_of_long(arguments: bytes) -> object:
 def _shape(found: Mapping[str, object]) -> dict[str, str]:
     shown: dict[str, str] = {}
     for name, value in found.items() if len(found) <= _MEMBERS else islice(found.items(), _MEMBERS):
-        shown[ascii(name)[1:-1][:_NAME]] = _word(value)
+        shown[ascii(name)[1:-1][:_NAME]] = f"str[{len(value)}]" if type(value) is str else _word(value)
     return shown if len(found) <= _MEMBERS else {**shown, "...": f"obj[{len(found)}]"}
 
 

@@ -109,6 +109,7 @@ def serve(
         from host.cli.terminal import Terminal
         from host.heap import spare_collections
         from host.journal import OutputLine
+        from host.wire.deadlines import SystemClock
 
         spare_collections()
         # On a terminal, and with --stdio, the lines of states and those of the log are read together.
@@ -120,14 +121,15 @@ def serve(
             out.write("The console opens with the link that colonnade console prints\n")
         with _start_errors():
             if endpoint is not None:
-                trio.run(app.serve_over_stdio, config, state, journal, say, endpoint)
+                trio.run(app.serve_over_stdio, config, state, journal, say, endpoint, clock=SystemClock())
             elif bound is not None:
                 serve_http2 = None
                 if http2 is not None:
                     from host.wire import http2 as server  # hypercorn takes a quarter of a second
 
                     serve_http2 = partial(server.serve_http2, bound=http2, certificate=certificate)
-                trio.run(app.serve, config, state, bound, url, journal, say, certificate, serve_http2)
+                arguments = config, state, bound, url, journal, say, certificate, serve_http2
+                trio.run(app.serve, *arguments, clock=SystemClock())
         return DONE
     finally:
         out.close()
@@ -163,6 +165,7 @@ def _serve_relays(config: Config, state: State, log_level: str) -> int:
     from host.heap import spare_collections
     from host.relay import log_path
     from host.storage.store import StateError
+    from host.wire.deadlines import SystemClock
 
     def on_started() -> None:
         path = log_path(str(state.path), str(config.source))
@@ -180,7 +183,7 @@ def _serve_relays(config: Config, state: State, log_level: str) -> int:
     spare_collections()
     with _start_errors(), open_relay_claim(state, config.source) as claim:
         if claim is not None:  # else two relays have started one, and both find the other
-            trio.run(app.serve_relays, config, state, claim, open_log(log_level), on_started)
+            trio.run(app.serve_relays, config, state, claim, open_log(log_level), on_started, clock=SystemClock())
     return DONE
 
 

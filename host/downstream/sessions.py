@@ -613,9 +613,8 @@ class Sessions:
     def find(self, id: str, endpoint: Endpoint, identity: str | None) -> Session | None:
         """The session with this id; None if it belongs to another endpoint or identity."""
         session = self._open.get(id)
-        if session is None or not session.belongs_to(endpoint, identity):
-            return None
-        return session
+        is_own = session is not None and session.identity == identity and session.endpoint == endpoint
+        return session if is_own else None
 
     def is_open(self, id: str) -> bool:
         """Whether there is a session with this id, of whichever endpoint and identity."""

@@ -20,6 +20,7 @@ MAX_RESULT_DEPTH = 100
 """Levels of a result. The message around it has some more, and not every parser reads 128."""
 LONE_SURROGATE = "an escape stands for half a surrogate pair, which is not a character"
 
+_BACKSLASH = ord("\\")
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -38,7 +39,7 @@ def why_unreadable_result(result: bytes | Raw) -> str | None:
         return f"nested deeper than {MAX_RESULT_DEPTH} levels"
     if len(data) > MAX_DIGITS and _TOO_LONG in data.translate(_ZEROS) and _has_long_number(data):
         return f"a number has more than {MAX_DIGITS} digits"
-    return _lone_surrogate(data)
+    return _lone_surrogate(data) if _BACKSLASH in data else None
 
 
 def _is_deeper(data: bytes, levels: int) -> bool:

@@ -43,7 +43,7 @@ from host.protocol.methods import RESOURCE, TARGETED, TOOLS_CALL
 from host.protocol.search_tools import CALL_TOOL
 from host.sanitize import visible
 from host.source import SHARED, EntryRef
-from host.subject import Subject
+from host.subject import Item, Subject
 from host.worker import run_in_worker
 
 _TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for speed; see RESOURCE in protocol/methods.py
@@ -247,6 +247,8 @@ class Gate:
         """Judges of calls of open entries, by the name of their caller and the search tool that they came through, in
         the state below; where admissions need nothing else, the admission of these calls instead."""
         self._open_in = (0, 0)
+        self._offered: dict[EntryRef, tuple[int, Item, str, str]] = {}
+        """What records say of open entries (item, fingerprint, launch), and the count of changes of the pins then."""
 
     def replace(self, servers: Mapping[str, ServerSpec], callers: Mapping[str, CallerSpec]) -> None:
         """Put these configurations into effect, all at once. Confirmations and grants end whose rule is gone or
@@ -285,6 +287,7 @@ class Gate:
         if state != self._open_in:
             self._open_in = state
             self._open.clear()
+            self._offered.clear()
         may_keep = exists and ref.kind is not RESOURCE  # clients make up URIs without end
         key = ref, caller, exchange.through
         judge = self._open.get(key) if may_keep else None
@@ -451,9 +454,14 @@ class Gate:
 
     def _subject(self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, digest: str | None = None) -> Subject:
         """The subject of an exchange, by the definition and the launch of now."""
-        caller, definitions = exchange.caller, self.definitions
-        fingerprint, launch = definitions.fingerprint(ref), definitions.pins.launch(ref.source.server)
-        return Subject(ref.item, caller.identity, caller.session, fingerprint, launch, decision.rule, digest)
+        caller, pins, offered = exchange.caller, self.definitions.pins, self._offered.get(ref)
+        if offered is None or offered[0] != pins.changes:
+            fingerprint, launch = self.definitions.fingerprint(ref), pins.launch(ref.source.server)
+            offered = pins.changes, ref.item, fingerprint, launch
+            if ref.kind is not RESOURCE:
+                self._offered[ref] = offered
+        _, item, fingerprint, launch = offered
+        return Subject(item, caller.identity, caller.session, fingerprint, launch, decision.rule, digest)
 
 
 def _forbidden(ref: EntryRef, decision: RuleDecision) -> Forbidden:

@@ -82,7 +82,7 @@ class Meter:
         # Waiting calls have not used their turn yet, and go first.
         if calls is not None and (seconds := calls.seconds_until(len(used.queue) + 1)) > 0:
             raise self._too_many_requests(f"may be called {_per(calls.rate)}", seconds)
-        if used.full or used.queue:
+        if used.queue or (used.concurrent is not None and used.full):
             await self._wait_in_queue(used)
         else:
             used.begin()

@@ -93,7 +93,7 @@ class Policies:
         return frozenset() if rules is None else rules.callers
 
     def meter(self, server: str) -> Meter:
-        """The meter of a server, made at its first use."""
+        """The meter of a configured server, made at its first use."""
         if server not in self._meters:
             spec = self._specs[server]
             self._meters[server] = Meter(server, spec.limits, spec.trust)

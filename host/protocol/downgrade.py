@@ -43,8 +43,9 @@ def downgrade_result(method: str, result: Raw, abilities: Abilities, outlined: R
         return result
     if method == TOOLS_CALL.name and not abilities.free_structure and may_contain_word(outlined, "structuredContent"):
         result = _with_known_structure(result, abilities)
-    unknown = [f'"{kind}"' for kind, known in _kinds(abilities) if not known]
-    if not may_contain_word(outlined, *unknown):
+    if abilities.audio and abilities.resource_links:
+        return result
+    if not may_contain_word(outlined, *(f'"{kind}"' for kind, known in _kinds(abilities) if not known)):
         return result
     blocks = _Blocks(abilities)
     if method == TOOLS_CALL.name:

@@ -84,7 +84,7 @@ class Resolver:
         else:
             server = _listing_server(target)
             is_listed, is_old = self._upstreams.are_listed(caller, server), self._upstreams.are_old(caller, server)
-        is_missing = self._is_missing(target, method, caller)
+        is_missing = not target.is_shown and self._is_missing(target, method, caller)
         if is_listed and not is_old and not is_missing:
             return READY
         return Known(is_listed=is_listed, is_missing=is_missing, is_old=is_old)
@@ -119,23 +119,29 @@ class Resolver:
     def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
         same time. A resource need not be listed, if its URI names its server."""
-        entry, ref = target.entry, target.ref
         if target.kind is RESOURCE:
-            return ref is None or (method == COMPLETION_COMPLETE and not self.is_offered(target, caller))
-        parts = self._catalog.snapshot(target.kind, caller.viewer).parts
-        return entry is None or entry.outward in parts[entry.ref.source.server].hidden
+            return target.ref is None or (method == COMPLETION_COMPLETE and not self.is_offered(target, caller))
+        return not target.is_shown
 
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
+        view = self._views.view(caller.endpoint.view)
         if kind is not RESOURCE:
-            server, inward, entry, is_plain = self._look_up(caller, kind, name)
+            snapshot, key = self._catalog.snapshot(kind, caller.viewer), (caller.endpoint.server, name)
+            kept = snapshot.resolved.get(key)
+            if kept is not None and kept[0] is view and since is None:
+                return kept[1]  # type: ignore[no-any-return]
+            server, inward, entry, is_plain = self._look_up(caller, kind, name, snapshot, view)
             if server is None:
                 return ResolvedName(kind, name, None, since=since)
             # Made where there is an entry too, so that hidden and missing names take the same way.
             sought = EntryRef(self._upstreams.source(server, caller), kind, inward)
             ref = sought if entry is None else entry.ref
-            return ResolvedName(kind, name, ref, entry, by_listing=is_plain, since=since)
-        view = self._views.view(caller.endpoint.view)
+            is_shown = entry is not None and entry.outward not in snapshot.parts[server].hidden
+            target = ResolvedName(kind, name, ref, entry, by_listing=is_plain, since=since, is_shown=is_shown)
+            if is_shown and not is_plain and since is None:
+                snapshot.resolved[key] = view, target
+            return target
         named = self._server_in_uri(caller.endpoint.server, view, name)
         server, uri = named or self._owner_by_listing(name, caller) or (None, name)
         if server is None:
@@ -208,13 +214,13 @@ class Resolver:
         made_by = matching_templates([entry.ref.name for entry in templates], (resource.name,))
         return self._catalog.entry(resource) is not None or made_by != []
 
-    def _look_up(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str, Entry | None, bool]:
+    def _look_up(
+        self, caller: Caller, kind: Kind, name: str, snapshot: KindSnapshot, view: View
+    ) -> tuple[str | None, str, Entry | None, bool]:
         """The server, the server's own name, the entry listed under `name` at the endpoint, visible or not, and whether
         only lists tell the server. If there is no entry, the server and the name as the text has them."""
-        snapshot, only = self._catalog.snapshot(kind, caller.viewer), caller.endpoint.server
-        if only is not None:
+        if (only := caller.endpoint.server) is not None:
             return only, name, snapshot.entry(only, name), False
-        view = self._views.view(caller.endpoint.view)
         if name in view.reserved:  # not even an entry that is held is found under it
             return None, name, None, False
         if view.names.plain:

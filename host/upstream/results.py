@@ -11,7 +11,7 @@ from msgspec import Raw
 from host.jsonrpc.outline import outline
 from host.jsonrpc.raw import encode, encode_object, items, members, pick, unless_null
 from host.jsonrpc.readable import why_unreadable_result
-from host.jsonrpc.strict import count_tokens_outside_strings, has_more_tokens, is_heavy
+from host.jsonrpc.strict import LIGHT_TOKENS, count_tokens_outside_strings, has_more_tokens, is_heavy
 from host.sanitize import is_light, sanitize_json
 
 MAX_UNSTRUCTURED_TOKENS = 10_000
@@ -26,7 +26,7 @@ _STRUCTURED = frozenset({"structuredContent"})
 
 def prepare_at_once(result: Raw, outlined: Raw, *, sanitizes: bool) -> tuple[str | None, bytes | None] | None:
     """`prepare_result`; None if it may take more than a few milliseconds. `outlined`: the outline of the result."""
-    if is_heavy(outlined) or (sanitizes and not is_light(bytes(result))):
+    if (len(outlined) > LIGHT_TOKENS and is_heavy(outlined)) or (sanitizes and not is_light(bytes(result))):
         return None
     return _prepared(result, outlined, sanitizes)
 

@@ -83,7 +83,7 @@ class ServerSecrets:
 
     @property
     def knows_any(self) -> bool:
-        if self._learns:
+        if self._learns and self._learned() != self._known:
             self._follow()
         return bool(self._withheld.texts)
 

@@ -214,7 +214,7 @@ class UpstreamConnection:
 
     def lease(self) -> UpstreamLease:
         """A lease of the connection; raises as `ready_client` does."""
-        return UpstreamLease(self.ready_client(), self.watches)
+        return UpstreamLease(self.life.client or self.ready_client(), self.watches)
 
     def unread(self, kind: Kind) -> Unavailable:
         """The error for a request whose definition is only remembered: LoginNeeded if the server needs a login."""

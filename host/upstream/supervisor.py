@@ -395,7 +395,7 @@ class UpstreamServer:
     def is_starting(self, caller: Caller) -> bool:
         """Whether the connection that serves this caller is being opened, or will be by `wait_started`; also if that
         must find out the caller's folder, or raises because there is none."""
-        life = self.connection(caller).life
+        life = (self.main if caller.era is STATELESS else self.for_sessions).life  # as `connection`, for speed
         if life.is_starting or not self.in_folders:
             return life.is_starting
         return not self.runtime.client_folders.known(caller) or self._may_take_folder(caller)

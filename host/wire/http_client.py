@@ -190,7 +190,7 @@ class HttpLink:
             LinkLost: the server cannot be reached (the link has ended), or this exchange broke.
         """
         message = parcel.message
-        if not self._began.is_set():  # nobody would take the response
+        if self._deliver is _deliver_before_run:  # nobody would take the response
             await self._began.wait()
         if not self._settled and isinstance(message, Request):
             self._stateless = bool(parcel.headers)  # until the era is settled, each request decides for itself

@@ -20,6 +20,8 @@ from host.wire.turns import Turn
 
 LINE_ENDS = 128
 """Line ends in the bytes that are handled in one piece: 32 chunks, or two heads."""
+LIGHT = 1024
+"""Bytes of which the line ends are not counted."""
 MAX_READ = 64 * 1024
 MAX_WRITE = 64 * 1024
 """Bytes for which a server has WRITE_TIMEOUT: a long request may take as long as its caller waits."""
@@ -208,10 +210,10 @@ class HttpConnection:
                 raise Broken(NOT_HTTP, unanswered=not self.parser.started)
         self._working = True
         self._turn.begin()
-        begin, self._given = self._given, some_lines(self._received, self._given)
-        whole = begin == 0 and self._given == len(self._received)
+        received, begin = self._received, self._given
+        self._given = len(received) if len(received) <= LIGHT else some_lines(received, begin)
         try:
-            self.parser.feed(self._received if whole else self._received[begin : self._given])
+            self.parser.feed(received[begin : self._given])  # no copy if that is all
         except TooManyInterim:
             raise Broken(TOO_MANY_INTERIM) from None
         except BadResponse as problem:

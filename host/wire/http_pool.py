@@ -200,13 +200,13 @@ class Pool:
             self._close(connection)
             return
         self._busy.discard(connection)
-        now = self._now()
-        said = connection.parser.idle_time
+        now, parser = self._now(), connection.parser
+        said = parser.idle_time if b"keep-alive" in parser.fields else None
         # The server counts from another moment, so a connection is given up a second before the server does.
         connection.expires_at = now + (IDLE_EXPIRY if said is None else min(max(said - 1.0, 0.0), IDLE_EXPIRY))
         connection.idle_since = now
         self._idle.append(connection)
-        if not self._may_expire.is_set():
+        if len(self._idle) == 1:
             self._may_expire.set()
 
     async def close_idle(self) -> None:

@@ -111,19 +111,8 @@ async def open_http_endpoint(
         nursery.start_soon(streams.end_at, stop)
         try:
             has_console = has_console or console is not None
-            yield HttpApp(
-                listen,
-                addresses,
-                router,
-                record_attempt,
-                status,
-                streamable,
-                http_sse,
-                streams,
-                console,
-                memory,
-                has_console,
-            )
+            served = streamable, http_sse, streams, console, memory
+            yield HttpApp(listen, addresses, router, record_attempt, status, *served, has_console)
         finally:
             nursery.cancel_scope.cancel()
 
@@ -206,22 +195,11 @@ class HttpApp:
                 serve, endpoint, suffix = handler
                 query = scope.get("query_string", b"").decode("latin-1")
                 with RequestCharge(self._memory, client_owner(identity), (endpoint, identity)) as charge:
-                    at_once = immediate(scope)
-                    await serve(
-                        HttpRequest(
-                            scope["method"],
-                            endpoint,
-                            suffix,
-                            query,
-                            head,
-                            identity,
-                            receive,
-                            send,
-                            charge,
-                            at_once,
-                            address,
-                        )
+                    method, at_once = scope["method"], immediate(scope)
+                    request = HttpRequest(
+                        method, endpoint, suffix, query, head, identity, receive, send, charge, at_once, address
                     )
+                    await serve(request)
         except Rejected as rejected:
             if rejected.refusal.attempt is not None:
                 identity = head.identity if isinstance(head.identity, str) else ""

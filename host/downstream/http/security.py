@@ -80,12 +80,20 @@ class CheckedHead:
         self.identity = identity
 
     @cached_property
+    def session(self) -> str | None:
+        """The session that it names; None unless it names one."""
+        return self.headers.one(SESSION)
+
+    @cached_property
+    def versions(self) -> list[str]:
+        """The revisions that it names."""
+        return self.headers.all(VERSION_HEADER)
+
+    @cached_property
     def era(self) -> EraHeaders:
         """Those that tell the era of a message."""
         header = self.headers.all
-        return EraHeaders(
-            header(VERSION_HEADER), session=bool(header(SESSION)), names_method=bool(header(METHOD_HEADER))
-        )
+        return EraHeaders(self.versions, session=bool(header(SESSION)), names_method=bool(header(METHOD_HEADER)))
 
     @cached_property
     def refused_post(self) -> Refusal | None:

@@ -47,7 +47,6 @@ from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN, Era
 from host.router.router import Router
 from host.source import Endpoint
-from host.wire.asgi import Headers
 from host.wire.deadlines import CallScope
 
 SWEEP_INTERVAL = 5.0
@@ -169,7 +168,7 @@ class StreamableHttp:
         await reply.finish(http_request.charge.cancelled(None) if dropping.cancelled_caught else None)
 
     async def _open(self, http_request: HttpRequest, request: Request) -> None:
-        if len(http_request.headers.all(VERSION_HEADER)) > 1:
+        if len(http_request.head.versions) > 1:
             raise Rejected(Refusal(400, "expected one MCP-Protocol-Version header"), id=request.id)
         session_id, session = self._sessions.draft(http_request.endpoint, http_request.identity)
         answer = await session.open(request)
@@ -270,8 +269,8 @@ class StreamableHttp:
     def _session(self, http_request: HttpRequest, id: Id | None) -> tuple[str, Session]:
         """The session that the request names. It must belong to this endpoint and identity, and have the revision that
         the request names."""
-        session_id = http_request.headers.one(SESSION)
-        if session_id is None:
+        head = http_request.head
+        if (session_id := head.session) is None:
             stateless = (
                 f"a stateless request, with its revision in MCP-Protocol-Version and _meta ({', '.join(MODERN)})"
             )
@@ -285,7 +284,8 @@ class StreamableHttp:
             why = "Session not found; it may have expired. Send initialize to open a new session"
             foreign = Reason.SESSION if self._sessions.is_open(session_id) else None
             raise Rejected(Refusal(404, why, attempt=foreign), id=id)
-        _check_version(http_request.headers, session.opening.revision.name, id)
+        if head.versions and head.versions != [session.opening.revision.name]:
+            raise Rejected(Refusal(400, "MCP-Protocol-Version is not the one that this session was opened with"), id=id)
         return session_id, session
 
 
@@ -297,7 +297,7 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
     """
     if isinstance(message, Malformed):
         # No session can have been opened with this header, so a session id beside it does not matter.
-        if any(version not in LEGACY for version in http_request.headers.all(VERSION_HEADER)):
+        if any(version not in LEGACY for version in http_request.head.versions):
             raise _malformed(message)
         return Era.SESSION
     method, params = (
@@ -316,12 +316,6 @@ def _check_method(http_request: HttpRequest, why: str) -> None:
     headers = http_request.headers
     if not headers.all(SESSION) and not any(version in LEGACY for version in headers.all(VERSION_HEADER)):
         raise Rejected(Refusal(405, why, {"allow": "POST"}))
-
-
-def _check_version(headers: Headers, settled: str, id: Id | None) -> None:
-    versions = headers.all(VERSION_HEADER)
-    if versions and versions != [settled]:
-        raise Rejected(Refusal(400, "MCP-Protocol-Version is not the one that this session was opened with"), id=id)
 
 
 def _deliver(session: Session, message: Message | Malformed) -> None:
