@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What serves clients over stdio there: a host of their own, or over a relay one in the background. STDIO=relay
 export COLONNADE_TEST_STDIO := $(STDIO)
 
-.PHONY: run test test-slow test-all conformance matrix published search left-behind sandbox hosts desk soak attack bench readers eras era-changes views browser consent first-lists fuzz screenshots clean
+.PHONY: run test test-slow test-all conformance matrix published sandbox-servers search left-behind sandbox hosts desk soak attack bench readers eras era-changes views browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -41,6 +41,10 @@ matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, t
 published: $(INSTALLED_DEV)  ## forty servers from npm and PyPI, directly and through Colonnade: docs/servers.md; needs Node with npm; PUBLISHED=--ci
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python -m tests.published.run $(PUBLISHED)
+
+sandbox-servers: $(INSTALLED_DEV)  ## over twenty of them in a sandbox, which must list and do the same: docs/sandbox.md; needs chromium, too; SERVERS=--ci
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python -m tests.published.confined $(SERVERS)
 
 search: $(INSTALLED_DEV)  ## what a search among the tools of 18 published servers finds, beside FastMCP and SQLite: docs/views.md; SEARCH=--check
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv

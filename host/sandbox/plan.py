@@ -24,7 +24,7 @@ from typing import Any
 
 from config import StdioServer
 from config.read import read_text
-from config.sandbox import GIVEN, Network, Sandbox
+from config.sandbox import GIVEN, Means, Network, Sandbox
 from config.types import with_one_slash
 from host.sandbox.paths import is_below_any
 
@@ -32,9 +32,10 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix
 _SETTINGS = tuple(
     f"/etc/{name}"
     for name in (
-        *("alternatives", "ca-certificates", "fonts", "gai.conf", "gitconfig", "host.conf", "ld.so.cache"),
-        *("ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "os-release"),
-        *("pki/ca-trust", "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "timezone"),
+        *("alternatives", "ca-certificates", "chromium.d", "fonts", "gai.conf", "gitconfig", "host.conf"),
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf"),
+        *("os-release", "pki/ca-trust", "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf"),
+        "timezone",
     )
 )
 _NETWORK_SETTINGS = ("/etc/hosts", "/etc/resolv.conf")
@@ -44,6 +45,9 @@ _MARKS = ("package.json", "pyproject.toml", "node_modules", "pyvenv.cfg")
 """Names by which the folder of a package is known."""
 _OFFLINE = {"npm_config_offline": "true", "npm_config_update_notifier": "false", "UV_OFFLINE": "1"}
 """Without it, npx and uvx try to reach the network for up to a minute before they use what they have."""
+_SHORT_TEMPORARY = "/own-tmp"
+"""A link to the temporary folder of a server. Its own path would be too long for sockets in it, which end at 108
+bytes."""
 _MOST_LINKS = 40
 _MOST_INTERPRETERS = 5
 """Scripts that are interpreted by scripts, at most, as in Linux."""
@@ -126,6 +130,8 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
     for path in sandbox.files.read:
         paths.read[_existing(paths, path)] = None
     written = [_existing(paths, path) for path in sandbox.files.write]
+    if _has_root(sandbox):
+        paths.links[_SHORT_TEMPORARY] = temporary
     write = _outermost(written)
     read = [path for path in _outermost(paths.read) if not is_below_any(path, own)]
     return {
@@ -180,7 +186,13 @@ def confined_environment(
         name: text for name, text in usual.items() if name in (*GIVEN, *sandbox.environment) or name.startswith("LC_")
     }
     offline = {} if sandbox.network is Network.ALL else _OFFLINE
-    return {**kept, "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), **offline, **own}
+    temporary = _SHORT_TEMPORARY if _has_root(sandbox) else str(folder / "tmp")
+    return {**kept, "HOME": str(folder / "home"), "TMPDIR": temporary, **offline, **own}
+
+
+def _has_root(sandbox: Sandbox) -> bool:
+    """Whether the program certainly has a root of its own, in which links can stand."""
+    return sandbox.accept is Means.NAMESPACES
 
 
 # What the launch names

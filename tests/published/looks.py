@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import trio
@@ -19,13 +20,13 @@ Seen = dict[str, Any]
 """By kind: lists by the names of their entries, outcomes as results or errors."""
 
 
-async def look(target: str | StdioServerParameters, mode: str, call: tuple[str, Mapping[str, Any]]) -> Seen:
+async def look(target: str | StdioServerParameters, mode: str, *calls: tuple[str, Mapping[str, Any]]) -> Seen:
     """Look at a server with a client.
 
     Args:
         target: a URL, or a program to start.
         mode: `auto` or `legacy`.
-        call: a tool and its arguments.
+        calls: tools and their arguments; what becomes of the first one with wrong arguments is looked at, too.
     """
     with trio.fail_after(4 * PATIENCE):
         async with Client(
@@ -45,9 +46,10 @@ async def look(target: str | StdioServerParameters, mode: str, call: tuple[str, 
                 ("prompts", "prompts", client.list_prompts, "name"),
             ):
                 seen[kind] = await _list(method, key, name)
-            tool, arguments = call
-            seen["call"] = await _outcome(lambda: client.call_tool(tool, dict(arguments)))
-            seen["wrong arguments"] = await _outcome(lambda: client.call_tool(tool, {"nothing": [1]}))
+            seen["calls"] = [
+                await _outcome(partial(client.call_tool, tool, dict(arguments))) for tool, arguments in calls
+            ]
+            seen["wrong arguments"] = await _outcome(lambda: client.call_tool(calls[0][0], {"nothing": [1]}))
             seen["unknown tool"] = await _outcome(lambda: client.call_tool(NO_SUCH, {}))
             seen["unknown prompt"] = await _outcome(lambda: client.get_prompt(NO_SUCH))
             for uri in [uri for uri in seen["resources"] if uri][:1]:
@@ -123,6 +125,6 @@ def without_places(seen: Seen, folder: str, port: int, varies: str) -> Seen:
     if port:
         text = re.sub(rf"\b{port}\b", "{port}", text)
     if varies:
-        text = re.sub(rf"({varies}\W+)\d+", r"\g<1>0", text)
+        text = re.sub(rf"({varies}\W+)[\d.]+", r"\g<1>0", text)
     made: Seen = json.loads(text)
     return made

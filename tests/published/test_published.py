@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from config.known_servers import KNOWN, KnownServer
+from tests.published import confined
+from tests.published.confined import CONFINED, Side
 from tests.published.differences import DIFFERENCES, expected
 from tests.published.known import CHECKS, check_known
 from tests.published.looks import NO_SUCH, Seen, differing, without_places
@@ -129,3 +132,31 @@ def test_what_stands_for_the_run_is_filled_in() -> None:
     assert "4711" in place.words()
     assert place.url() == "http://localhost:4711/mcp"
     assert place.env("m")["HOME"] == "/f"
+
+
+def test_twenty_and_more_run_in_a_sandbox_and_their_table_is_that_of_the_page() -> None:
+    assert len({each.server.package for each in CONFINED}) == len(CONFINED) >= 20
+    assert sum(each.ci for each in CONFINED) >= 8
+    installed = {server.package for server in SERVERS if server.ci}
+    assert {each.server.package for each in CONFINED if each.ci} <= installed
+    assert confined.page([each.row() for each in CONFINED]) == confined.PAGE.read_text()
+
+
+def test_a_server_that_does_something_else_in_a_sandbox_is_wrong() -> None:
+    each = CONFINED[0]
+    succeeded: dict[str, Any] = {"calls": [{"content": []}]}
+    assert list(confined.compare(each, seen(**succeeded), seen(**succeeded))) == []
+    refused = seen(calls=[{"content": [], "isError": True}])
+    assert list(confined.compare(each, seen(**succeeded), refused)) == ["/calls/0/isError: null became true"]
+    assert "its calls without a sandbox" in "".join(confined.compare(each, refused, refused))
+    assert list(confined.compare(replace(each, refused=True), refused, refused)) == []
+    assert list(confined.compare(each, seen(tools={"t": TOOL}, **succeeded), seen(**succeeded)))
+
+
+def test_only_one_of_the_two_has_a_sandbox(tmp_path: Path) -> None:
+    each = next(each for each in CONFINED if each.beside and each.files)
+    entries = [Side(each, tmp_path / "f", "http://p", in_sandbox).entry("m") for in_sandbox in (False, True)]
+    assert "sandbox" not in entries[0]
+    assert entries[1]["sandbox"] == {"files": {"write": [str(tmp_path / "f")]}, **each.beside}
+    assert entries[0]["command"] == entries[1]["command"]
+    assert "HOME" not in entries[1]["env"]

@@ -96,6 +96,13 @@ async def test_what_it_writes_at_home_is_there_the_next_time(tmp_path: Path) -> 
     assert await said_by(tmp_path, "sh", "-c", "cat ~/file $TMPDIR/file; ls /tmp/file || exit 3") == (3, "kept\nkept")
 
 
+async def test_sockets_in_its_temporary_folder(tmp_path: Path) -> None:
+    """Their paths have 107 characters at most, and that of the state directory alone may have as many."""
+    (state := tmp_path / ("long" * 20)).mkdir()
+    code = "import os, socket; socket.socket(socket.AF_UNIX).bind(os.environ['TMPDIR'] + '/' + 'x' * 80)"
+    assert await said_by(state, *PYTHON, code) == (0, "")
+
+
 async def test_what_it_may_read_and_write(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "w").mkdir()

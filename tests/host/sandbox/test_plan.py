@@ -12,7 +12,7 @@ import pytest
 
 from config import StdioServer
 from config.references import Secret
-from config.sandbox import Network, Sandbox, SandboxFiles
+from config.sandbox import Means, Network, Sandbox, SandboxFiles
 from host.sandbox.paths import is_below_any
 from host.sandbox.plan import MissingFile, confined_environment, make_plan, needed
 
@@ -239,12 +239,13 @@ def test_its_environment() -> None:
         "PATH": "/bin",
         "LC_ALL": "C",
         "HOME": "/s/home",
-        "TMPDIR": "/s/tmp",
+        "TMPDIR": "/own-tmp",
         "npm_config_offline": "true",
         "npm_config_update_notifier": "false",
         "UV_OFFLINE": "0",
         "OWN": "1",
     }
+    assert confined_environment(Sandbox(accept=Means.LANDLOCK), usual, {}, Path("/s"))["TMPDIR"] == "/s/tmp"
     wider = Sandbox(network=Network.ALL, environment=("HTTP_PROXY",))
     assert confined_environment(wider, usual, {}, Path("/s")).keys() == {
         "PATH",
