@@ -50,7 +50,7 @@ search: $(INSTALLED_DEV)  ## what a search among the tools of 18 published serve
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python -m tests.search.run $(SEARCH)
 
-left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay; LEFT="--starts 10", STDIO=relay
+left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay; LEFT="--starts 10", LEFT=--confined, STDIO=relay
 	$(BIN)/python -m tests.real.left_behind $(LEFT)
 
 sandbox: $(INSTALLED_DEV)  ## fifty escapes by hostile programs: each is held by each of the means, and succeeds without them

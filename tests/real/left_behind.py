@@ -1,6 +1,6 @@
 """Starts the real host with real servers, ends it in every way, and counts what is left of it.
 
-    .venv/bin/python -m tests.real.left_behind [--starts 50] [--kills 20] [--at-once 4]
+    .venv/bin/python -m tests.real.left_behind [--starts 50] [--kills 20] [--at-once 4] [--confined]
 
 Each round is one host with three servers: one that behaves, one that forks itself out of sight and keeps making
 orphans, and one that heeds neither the end of its input nor SIGTERM. A round ends by SIGTERM, by SIGKILL, by SIGKILL
@@ -8,6 +8,9 @@ for the host's whole process group, or by SIGKILL after the keeper and all subre
 stop them. What belongs to a round is known by a mark in its command line, or by having been seen below the host before
 (number and start time). Exits with 1 if anything is left two seconds after the end of the host, if a zombie was seen,
 or if SIGTERM did not end the host with status 0 in time.
+
+With --confined, each server runs under `sandbox: strict`. No mount may be left then, and nothing in the folders where a
+root is put together.
 
 With STDIO=relay, a round is a relay and the host in the background that it starts. The relay is ended in these ways,
 and the host ends by itself; only where its keepers are stopped, it is killed. Nothing may be left, the host included,
@@ -29,6 +32,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -77,7 +81,7 @@ KILLS = (BY_KILL, BY_GROUP_KILL, BY_STOPPED_KILL)
 
 @dataclass
 class Round:
-    """What came of one host. Times in seconds, `left` as command lines."""
+    """What came of one host. Times in seconds, `left` as command lines, mounts and paths."""
 
     ending: Ending
     status: int | None = None
@@ -135,7 +139,8 @@ class Watch:
         return len(self._old_zombies)
 
     def stop_keepers(self) -> int:
-        """Stop the keeper and the subreapers. Returns how many there were."""
+        """Stop the keeper, the subreapers, and the copies of these before confined programs. Returns how many there
+        were."""
         found = [one.pid for one in self._seen if _name(one.pid) in (KEEPER_NAME, SUBREAPER_NAME)]
         for pid in found:
             os.kill(pid, signal.SIGSTOP)
@@ -149,6 +154,16 @@ class Watch:
             for pid, (state, _, started) in _table().items()
             if state != "Z" and (pid == self._last or Process(pid, started) in self._seen or self._is_marked(pid))
         ]
+
+    def unconfined(self) -> list[str]:
+        """The servers' processes that share the host's namespace of processes."""
+        own = os.readlink("/proc/self/ns/pid")
+        found = []
+        for pid in filter(self._is_marked, _table()):
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/ns/pid") == own:
+                    found.append(_command(pid))
+        return found
 
     def _is_marked(self, pid: int) -> bool:
         try:
@@ -245,11 +260,12 @@ class _OverRelay:
         return state == "Z"
 
 
-async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
+async def play(ending: Ending, host: Sequence[str] = HOST, *, confined: bool = False) -> Round:
     """One host from its start to two seconds after its end; nothing of it is there when this returns.
 
     Args:
         host: the command that `serve FILE` is added to.
+        confined: whether its servers run in a sandbox.
 
     Raises:
         RuntimeError: it did not come up.
@@ -258,7 +274,7 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
     kind = _OverRelay if STDIO == "relay" and host is HOST else _Alone
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "colonnade.yaml"
-        file.write_text(json.dumps(_config(mark)))  # which is YAML as well
+        file.write_text(json.dumps(_config(mark, confined=confined)))  # which is YAML as well
         process = await trio.lowlevel.open_process(
             [*host, "serve", str(file), *kind.options],
             stdin=kind.stdin,
@@ -274,13 +290,14 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_keep_looking, watch)
                 await trio.sleep(RUNNING)
+                assert not (confined and watch.unconfined()), watch.unconfined()
                 outcome = await _end(process, ending, watch)
                 if ending.stopped:
                     started.kill_host()
                 await started.wait_end()
                 nursery.cancel_scope.cancel()
             outcome.zombies = watch.zombies
-            outcome.left = [_command(one.pid) for one in await _still_there(watch)]
+            outcome.left = [_command(one.pid) for one in await _still_there(watch)] + files_left(folder)
             return outcome
         finally:
             with suppress(ProcessLookupError):
@@ -292,11 +309,12 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
                 await process.wait()
 
 
-def _config(mark: str) -> dict[str, object]:
+def _config(mark: str, *, confined: bool) -> dict[str, object]:
     python = [sys.executable, "-I", "-S"]
     servers = {id: {"command": [*python, str(FORKER), *words, mark]} for id, words in SERVERS.items()}
     daemon = {"idle": f"{LINGERING:g}s"}
-    return {"listen": {"address": "127.0.0.1:0"}, "servers": servers, "daemon": daemon}
+    sandbox = {"defaults": {"sandbox": "strict"}} if confined else {}
+    return {"listen": {"address": "127.0.0.1:0"}, "servers": servers, "daemon": daemon, **sandbox}
 
 
 async def _keep_looking(watch: Watch) -> None:
@@ -307,7 +325,7 @@ async def _keep_looking(watch: Watch) -> None:
 
 async def _end(process: trio.Process, ending: Ending, watch: Watch) -> Round:
     if ending.stopped:
-        assert watch.stop_keepers() == 1 + len(SERVERS)
+        assert watch.stop_keepers() >= 1 + len(SERVERS)
     begun = trio.current_time()
     if ending.group:
         os.killpg(process.pid, ending.number)
@@ -329,6 +347,12 @@ async def _still_there(watch: Watch) -> list[Process]:
         await trio.sleep(SAMPLE_EVERY)
 
 
+def files_left(folder: str) -> list[str]:
+    """The mounts below this folder, and what is in the folders below it where a root is put together."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line]
+    return mounts + [str(each) for each in Path(folder).glob("state/configs/*/sandbox/*/root/*")]
+
+
 def _command(pid: int) -> str:
     try:
         return f"{pid} {command_line(pid)}"
@@ -336,14 +360,14 @@ def _command(pid: int) -> str:
         return f"{pid}, which has just ended"
 
 
-async def play_all(endings: Sequence[Ending], at_once: int, host: Sequence[str] = HOST) -> list[Round]:
+async def play_all(endings: Sequence[Ending], at_once: int, *, confined: bool = False) -> list[Round]:
     """A round for each of these endings, so many of them at the same time."""
     rounds: list[Round] = []
     places = trio.CapacityLimiter(at_once)
 
     async def one(ending: Ending) -> None:
         async with places:
-            rounds.append(await play(ending, host))
+            rounds.append(await play(ending, confined=confined))
 
     async with trio.open_nursery() as nursery:
         for ending in endings:
@@ -367,9 +391,10 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=50, help="hosts to end by SIGTERM")
     parser.add_argument("--kills", type=int, default=20, help="hosts to end by SIGKILL, in each way in turn")
     parser.add_argument("--at-once", type=int, default=4, help="hosts that run at the same time")
+    parser.add_argument("--confined", action="store_true", help="servers in a sandbox")
     wanted = parser.parse_args()
     endings = [BY_TERM] * wanted.starts + [KILLS[turn % len(KILLS)] for turn in range(wanted.kills)]
-    rounds = trio.run(play_all, endings, wanted.at_once)
+    rounds = trio.run(partial(play_all, endings, wanted.at_once, confined=wanted.confined))
     failed = [(outcome, problem) for outcome in rounds for problem in outcome.problems()]
     for outcome, problem in failed:
         print(f"{outcome.ending}: {problem}", file=sys.stderr)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from .left_behind import BY_TERM, KILLS, play, play_all, summary
+from tests.kit.kernel import needs_namespaces
+
+from .left_behind import BY_KILL, BY_STOPPED_KILL, BY_TERM, KILLS, files_left, play, play_all, summary
 
 CARELESS = """
 import json, subprocess, sys, threading
@@ -19,8 +22,19 @@ threading.Event().wait()
 
 
 async def test_the_host_leaves_no_process_behind() -> None:
-    rounds = await play_all([BY_TERM, BY_TERM, BY_TERM, *KILLS], at_once=3)
+    rounds = await play_all([BY_TERM, *KILLS], at_once=2)
     assert [problem for outcome in rounds for problem in outcome.problems()] == [], summary(rounds)
+
+
+@needs_namespaces
+async def test_the_host_leaves_nothing_of_confined_servers_behind() -> None:
+    rounds = await play_all([BY_TERM, BY_KILL, BY_STOPPED_KILL], at_once=2, confined=True)
+    assert [problem for outcome in rounds for problem in outcome.problems()] == [], summary(rounds)
+
+
+def test_a_place_of_a_mount_that_stays_is_found(tmp_path: Path) -> None:
+    (place := tmp_path / "state" / "configs" / "c" / "sandbox" / "a" / "root" / "usr").mkdir(parents=True)
+    assert files_left(str(tmp_path)) == [str(place)]
 
 
 async def test_a_careless_host_is_found_out() -> None:
