@@ -19,6 +19,8 @@ from config.types import (
     ConfinedMemory,
     ConfinedPath,
     ConfinedProcesses,
+    ConfinedProcessors,
+    ConfinedTemporary,
     EachOnce,
     InvalidValue,
     VariableName,
@@ -78,8 +80,8 @@ class SandboxFiles(Strict):
 
 @dataclass(frozen=True)
 class Sandbox(Strict):
-    """The share of the machine that a confined program gets; the defaults are `strict`. `memory` is in bytes, of each
-    process."""
+    """The share of the machine that a confined program gets; the defaults are `strict`. `memory`
+    and `temporary` are in bytes."""
 
     files: Annotated[SandboxFiles, desc("Files beside those that it needs to start, and its own folders.")] = (
         SandboxFiles()
@@ -92,7 +94,16 @@ class Sandbox(Strict):
         EachOnce[Annotated[VariableName, AfterValidator(_only_withheld)]],
         desc("Variables of the usual ones that it gets beside LANG, LC_*, LOGNAME, PATH, TERM, TZ and USER."),
     ] = ()
-    memory: Annotated[ConfinedMemory, desc("Memory of each process, from 64MiB to 64GiB.", "1GiB")] = 1024**3
+    memory: Annotated[ConfinedMemory, desc("Memory of all its processes together, from 64MiB to 64GiB.", "1GiB")] = (
+        1024**3
+    )
+    temporary: Annotated[
+        ConfinedTemporary, desc("Size of /tmp, and of /dev/shm, which are in memory, from 1MiB to 64GiB.", "64MiB")
+    ] = 64 * 1024**2
+    cpu: Annotated[
+        ConfinedProcessors | None,
+        desc("Processors that all its processes get together, such as 1.5. It needs a control group.", "all"),
+    ] = None
     processes: Annotated[ConfinedProcesses, desc("Processes and threads at once.", 64)] = 64
     open_files: Annotated[ConfinedDescriptors, desc("Open files of each process, from 16 to 65536.", 256)] = 256
     accept: Annotated[
@@ -117,9 +128,13 @@ class Sandbox(Strict):
         parts.append("the whole network" if self.network is Network.ALL else f"network {self.network.value}")
         if self.environment:
             parts.append(f"the variables {', '.join(self.environment)}")
-        parts.append(f"{self.memory // 1024**2} MiB for each process")
+        parts.append(f"{self.memory // 1024**2} MiB of memory")
         parts.append(f"{self.processes} processes")
         parts.append(f"{self.open_files} open files")
+        if self.temporary != Sandbox.temporary:
+            parts.append(f"{self.temporary // 1024**2} MiB for temporary files")
+        if self.cpu is not None:
+            parts.append(f"{self.cpu:g} processors")
         if self.accept is Means.LANDLOCK:
             parts.append("Landlock alone is accepted")
         return "; ".join(parts)
@@ -154,7 +169,9 @@ def _flow(value: object) -> str:
 
 
 def _in_units(key: str, value: object) -> object:
-    return f"{value // 1024**2}MiB" if key == "memory" and isinstance(value, int) else value
+    if isinstance(value, int) and key in ("memory", "temporary"):
+        return f"{value // 1024**2}MiB"
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def _read_sandbox(value: object) -> object:

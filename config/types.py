@@ -261,6 +261,8 @@ _RATE = r"[0-9]{1,10}/[0-9]{0,7}(?:s|min|h|day)"
 _RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
 _A_RATE = "a rate such as 5/s, 60/min, 100/5min, 20/h or 100000/day"
 _RATE_HINTS = {"s": ("sec", "second"), "min": ("m", "minute"), "h": ("hour", "hr"), "day": ("d", "days")}
+MOST_MEMORY, MOST_PROCESSES = 64 * 1024**3, 10_000
+"""Of a confined program: bytes, and a number with threads."""
 _SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(B|KB|MB|KiB|MiB)"
 _LARGE_SIZE = _SIZE.replace("MiB", "MiB|GB|GiB")
 _BYTES = {"B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -656,6 +658,14 @@ def _read_number(text: str) -> int | float | None:
     return number
 
 
+def _read_processors(value: object, info: ValidationInfo) -> float:
+    what = "a number of processors from 0.01 to 1000, such as 1.5"
+    number = fill_in(value, info, what)
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,2})?", number.text) or not 0.01 <= float(number.text) <= 1000:
+        raise expected(what, _quote(number))
+    return float(number.text)
+
+
 def _read_json_scalar(value: object, info: ValidationInfo) -> str | int | float | bool | None:
     what = "text, a number, true, false or null"
     if not isinstance(value, str):
@@ -809,7 +819,12 @@ StartFolder = Annotated[Path, BeforeValidator(_read_start_folder), _text()]
 FilePath = Annotated[Path, BeforeValidator(_read_file_path), AfterValidator(_from_folder), _NOT_EMPTY]
 ConfinedPath = Annotated[str, BeforeValidator(_read_confined_path), _NOT_EMPTY]
 ConfinedDescriptors = Annotated[int, _whole_number(16, 65536), _number(16, 65536)]
-ConfinedProcesses = Annotated[int, _whole_number(1, 10_000), _number(1, 10_000)]
+ConfinedProcesses = Annotated[int, _whole_number(1, MOST_PROCESSES), _number(1, MOST_PROCESSES)]
+ConfinedProcessors = Annotated[
+    float,
+    BeforeValidator(_read_processors),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0.01, "maximum": 1000}, {"type": "string"}]}),
+]
 Pattern = Annotated[str, BeforeValidator(_read_pattern), WithJsonSchema(_NOT_EMPTY_STRING)]
 Affix = Annotated[str, BeforeValidator(_read_affix), _NOT_EMPTY]
 Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]
@@ -825,7 +840,8 @@ Size = Annotated[int, _read_size("a size such as 64KiB or 1MiB", _SIZE), _text(_
 LargeSize = Annotated[int, _read_size("a size such as 512MiB or 1GiB", _LARGE_SIZE), _text(_LARGE_SIZE)]
 MessageSize = Annotated[Size, _within(1024, 64 * 1024**2, "a size from 1KiB to 64MiB")]
 Memory = Annotated[Size, _within(32 * 1024**2, 64 * 1024**3, "a size from 32MiB to 65536MiB")]
-ConfinedMemory = Annotated[LargeSize, _within(64 * 1024**2, 64 * 1024**3, "a size from 64MiB to 64GiB")]
+ConfinedMemory = Annotated[LargeSize, _within(64 * 1024**2, MOST_MEMORY, "a size from 64MiB to 64GiB")]
+ConfinedTemporary = Annotated[LargeSize, _within(1024**2, MOST_MEMORY, "a size from 1MiB to 64GiB")]
 AuditSize = Annotated[LargeSize, _within(128 * 1024**2, 1024**4, "a size from 128MiB to 1024GiB")]
 Instances = Annotated[int, _whole_number(1, 1000), _number(1, 1000)]
 Places = Annotated[int, _whole_number(16, 100_000), _number(16, 100_000)]

@@ -22,24 +22,29 @@ import sys
 from typing import Any, NoReturn
 
 from host.sandbox import landlock
+from host.sandbox.control_group import ControlGroup
 from host.sandbox.kernel import KernelRefused, call
 from host.sandbox.namespaces import DEVICES, build_root, raise_loopback, separate
 from host.sandbox.paths import is_below_any
-from host.sandbox.privileges import drop_all, leave_keys, limit, set_readable
+from host.sandbox.privileges import be_ended_first, drop_all, leave_keys, limit, set_readable
+from host.sandbox.seccomp import filter_calls
 
 _SET_PDEATHSIG = 1
 _MOST_DESCRIPTORS = 1 << 20
 
 
-def confine(plan: dict[str, Any], report: int) -> None:
+def confine(plan: dict[str, Any], report: int, group: ControlGroup | None = None) -> None:
     """Return in the process that is to be replaced by the program, with all that the plan (host/sandbox/plan.py) says
     in force. The descriptor `report` gets a JSON object: the `means` in words, or the step that `failed`, and `why`.
+
+    Args:
+        group: the control group that limits it, if there is one.
 
     Raises:
         OSError: a step failed. Nothing may be started.
     """
     try:
-        means = _apply(plan)
+        means = _apply(plan, group)
     except OSError as problem:
         step = problem.step if isinstance(problem, KernelRefused) else "preparation"
         os.write(report, json.dumps({"failed": step, "why": problem.strerror or ""}).encode())
@@ -47,13 +52,32 @@ def confine(plan: dict[str, Any], report: int) -> None:
     os.write(report, json.dumps({"means": means}).encode())
 
 
-def _apply(plan: dict[str, Any]) -> str:
+def _apply(plan: dict[str, Any], group: ControlGroup | None) -> str:
     if sys.platform != "linux":
         raise KernelRefused("Linux", errno.ENOSYS)
+    if plan["cpu"] is not None and (group is None or not group.has_cpu):
+        raise KernelRefused("a share of the processors", errno.EOPNOTSUPP)
+    be_ended_first()
+    if group is not None:
+        group.enter()
     set_readable(readable=True)  # or else it could not write its own maps of users
     if plan["accept"] == "landlock" and not _has_namespaces(plan):
-        return _apply_landlock_alone(plan)
-    ends = _enter_namespaces(plan)
+        used = _apply_landlock_alone(plan)
+    else:
+        ends = _enter_namespaces(plan)
+        used = _apply_within(plan)
+        if program := os.fork():
+            _be_init(program, ends)
+    return _in_words({**used, "a control group": group is not None})
+
+
+def _in_words(used: dict[str, bool]) -> str:
+    had, lacking = (", ".join(name for name, is_used in used.items() if is_used is wanted) for wanted in (True, False))
+    return f"{had}; not by {lacking}" if lacking else had
+
+
+def _apply_within(plan: dict[str, Any]) -> dict[str, bool]:
+    """What holds the program beside namespaces. Returns the means, and whether they are in force."""
     limit(plan["memory"], plan["processes"], plan["open_files"])
     leave_keys()
     drop_all()
@@ -65,12 +89,11 @@ def _apply(plan: dict[str, Any]) -> str:
         )
     os.chdir(plan["cwd"])
     set_readable(readable=False)
-    if program := os.fork():
-        _be_init(program, ends)
-    return f"namespaces and Landlock {known}" if known else "namespaces"
+    has_filter = filter_calls(alone=False, network=True)
+    return {"namespaces": True, f"Landlock {known or ''}".rstrip(): bool(known), "seccomp": has_filter}
 
 
-def _apply_landlock_alone(plan: dict[str, Any]) -> str:
+def _apply_landlock_alone(plan: dict[str, Any]) -> dict[str, bool]:
     known = landlock.version()
     if known < landlock.OUTSIDE:
         raise KernelRefused(f"Landlock {landlock.OUTSIDE}", errno.ENOSYS)
@@ -89,7 +112,8 @@ def _apply_landlock_alone(plan: dict[str, Any]) -> str:
         network=plan["network"] == "all",
     )
     os.chdir(plan["cwd"])
-    return f"Landlock {known} alone"
+    has_filter = filter_calls(alone=True, network=plan["network"] == "all")
+    return {f"Landlock {known}": True, "seccomp": has_filter, "namespaces": False}
 
 
 def _has_namespaces(plan: dict[str, Any]) -> bool:

@@ -63,10 +63,11 @@ def build_root(plan: dict[str, Any]) -> None:
         OSError: the kernel refuses, or a path is not there any more.
     """
     base, hidden = plan["base"], plan["hidden"]
+    temporary = f"mode=1777,size={plan['temporary']}"
     call("mounts", "mount", b"none", b"/", None, _RECURSIVE | _PRIVATE, None)
     _mount_memory(base, "mode=755,size=1m")
     _make(base + "/tmp", folder=True)  # before what may stand below it
-    _mount_memory(base + "/tmp", "mode=1777,size=64m")
+    _mount_memory(base + "/tmp", temporary)
     modes = dict.fromkeys(plan["read"], True) | dict.fromkeys(plan["write"], False)
     # Parents first: a path below another one stands there already.
     for path in sorted(modes):
@@ -86,7 +87,7 @@ def build_root(plan: dict[str, Any]) -> None:
         if not os.path.lexists(base + path):
             os.makedirs(os.path.dirname(base + path), exist_ok=True)
             _write(base + path, text)
-    _add_devices(base)
+    _add_devices(base, temporary)
     _add_proc(base)
     os.chdir(base)
     call("mounts", "pivot_root", b".", b".")
@@ -137,14 +138,14 @@ def _set_attributes(target: str, attributes: int, flags: int = 0) -> None:
     call("mount_setattr", "syscall", _SET_ATTRIBUTES, -100, os.fsencode(target), flags, wanted, len(wanted))
 
 
-def _add_devices(base: str) -> None:
+def _add_devices(base: str, temporary: str) -> None:
     for name in DEVICES:
         if stat.S_ISCHR(os.stat(f"/dev/{name}").st_mode):
             _make(f"{base}/dev/{name}", folder=False)
             place = os.fsencode(f"{base}/dev/{name}")
             call("mounts", "mount", f"/dev/{name}".encode(), place, None, _BIND, None)
     _make(f"{base}/dev/shm", folder=True)
-    _mount_memory(f"{base}/dev/shm", "mode=1777,size=64m")
+    _mount_memory(f"{base}/dev/shm", temporary)
     for name, target in {"fd": "fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}.items():
         os.symlink(f"/proc/self/{target}", f"{base}/dev/{name}")
 

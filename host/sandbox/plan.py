@@ -8,7 +8,7 @@ A plan is a dictionary of plain values, since it goes to the subreaper as JSON:
     files               texts of files that the program gets in the place of the system's
     cwd                 where it starts
     network             none, loopback or all
-    memory, processes, open_files
+    memory, temporary, cpu, processes, open_files
     accept              namespaces or landlock
 
 Reads the file system; waits for nothing else.
@@ -145,6 +145,8 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
         "cwd": _starts_in(spec, [*read, *write], home),
         "network": sandbox.network.value,
         "memory": sandbox.memory,
+        "temporary": sandbox.temporary,
+        "cpu": sandbox.cpu,
         "processes": sandbox.processes,
         "open_files": sandbox.open_files,
         "accept": sandbox.accept.value,

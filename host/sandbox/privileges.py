@@ -14,6 +14,8 @@ _DROP_BOUND, _SET_SECUREBITS, _AMBIENT, _NO_NEW_PRIVS, _DUMPABLE = 24, 28, 47, 3
 _CLEAR_ALL = 4
 _KEYCTL, _ID_OF, _JOIN_SESSION = 250 if os.uname().machine == "x86_64" else 219, 0, 1
 _OWN_SESSION = -3
+_SCORE = "500"
+"""As much as half of the memory of this machine counts."""
 _NO_ROOT = 0xEF
 """Securebits: user 0 gets no capabilities, and none of it can be undone."""
 _CAPABILITIES_3 = 0x20080522
@@ -59,6 +61,12 @@ def set_readable(*, readable: bool) -> None:
     """Whether other processes of the user may read this one's memory; while they may not, /proc has nothing of it that
     the process itself could write."""
     call("memory", "prctl", _DUMPABLE, int(readable), 0, 0, 0)
+
+
+def be_ended_first() -> None:
+    """Have the kernel end this process and its descendants before others, if this machine runs out of memory."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # where that is not for this process to say
+        file.write(_SCORE)
 
 
 def limit(memory: int, processes: int | None, files: int) -> None:

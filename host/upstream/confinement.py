@@ -24,6 +24,10 @@ _REMEDIES = {
     "mounts": _NO_NAMESPACES,
     "a /proc of its own": f"a container hides parts of /proc: run it with systempaths=unconfined, {_LESS}",
     "mount_setattr": "that needs Linux 5.12",
+    "a share of the processors": (
+        "that needs a control group of version 2, and your programs may make none here with cpu, memory and pids: run "
+        "Colonnade below user@.service of systemd, with Delegate=cpu memory pids, or remove cpu"
+    ),
     "Landlock 6": "that needs Linux 6.12, with Landlock among its security modules (lsm=)",
     "a network of its own": "Landlock alone has none: write network: none or all",
     "a hidden state directory": "Landlock alone cannot hide it: name folders beside it",

@@ -93,6 +93,8 @@ class ProgramOutput:
         status = await child.wait()
         with trio.move_on_after(STDERR_WAIT):
             await self._stderr_ended.wait()
+        if child.over and self._said is not None:
+            return self._said.describe_excess(child.over)
         if (number := _killed_by(status)) is not None and number not in _OWN_FAULTS:
             return _describe_kill(status, number)
         reason = self._find_reason(0 if status < 0 else status)

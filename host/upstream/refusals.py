@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from config.sandbox import Network, Sandbox, as_yaml
+from config.types import MOST_MEMORY, MOST_PROCESSES
 from host.journal import Journal, SandboxRefused
 from host.sandbox.paths import is_below_any
 from host.sanitize import shortened, visible
@@ -105,6 +106,21 @@ class SaidRefusals:
     def hint(self) -> str:
         """A half sentence behind the reason why the child ended; empty if it told of no refusal."""
         return f"; its sandbox may have refused it {self._refusals.last}" if self._refusals.last else ""
+
+    def describe_excess(self, of: str) -> str:
+        """Tell that the child was ended, since all its processes together had too much; in words for its end, too.
+
+        Args:
+            of: `memory` or `processes`.
+        """
+        if of == "memory":
+            wider = replace(self._sandbox, memory=min(2 * self._sandbox.memory, MOST_MEMORY))
+            limit = f"{self._sandbox.memory // 1024**2} MiB of memory"
+        else:
+            wider = replace(self._sandbox, processes=min(2 * self._sandbox.processes, MOST_PROCESSES))
+            limit = f"{self._sandbox.processes} processes, with threads"
+        self._refusals.tell(f"more than {limit}, for all together", None if wider == self._sandbox else wider)
+        return f"it was ended: its sandbox permits {limit}, for all its processes together"
 
     async def take(self, line: str) -> None:
         """Look at a line of its output."""

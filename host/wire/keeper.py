@@ -22,7 +22,8 @@ is gone: TERM, KILL_GRACE seconds, KILL.
 From the subreaper: lines of JSON, `{"subreaper": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
 (negative for a signal), `{"gone": true}`. A confined program is preceded by `{"sandbox": {"means": words}}`, and the
 error of one that could not be confined by `{"sandbox": {"failed": step, "why": words}}`; its pid is that of a process
-that ends as it does (host/sandbox/confine.py).
+that ends as it does (host/sandbox/confine.py). One that is ended, since all its processes together have too much memory
+or are too many, by `{"sandbox": {"over": "memory" or "processes"}}`.
 
 Without /proc or prctl (not Linux) a tree is only the program's process group.
 """
@@ -240,6 +241,8 @@ class _Subreaper:
         self._running = False
         self._kill_at: float | None = None
         self._pause = _SHORT_PAUSE
+        self._confined: _Confined | None = None
+        self._look_at = 0.0
 
     def run(self, descriptors: list[int]) -> None:
         self._report({"subreaper": os.getpid()})
@@ -250,10 +253,14 @@ class _Subreaper:
         for descriptor in descriptors:  # while they are open here, the other ends never see end of file
             os.close(descriptor)
         if reason is not None:
+            if self._confined is not None:
+                self._confined.close()
             self._report({"error": reason})
             return
         self._report({"pid": self._program})
         self._watch()
+        if self._confined is not None:
+            self._confined.close()
         self._report({"gone": True})
         if os.getppid() == self._keeper:  # which may have been stopped since the host ended: nobody else resumes it
             _send_signals(self._keeper, signal.SIGCONT)
@@ -283,6 +290,7 @@ class _Subreaper:
         except (OSError, ValueError):
             return "bad cwd"
         report = os.pipe() if "sandbox" in order else None
+        self._confined = _Confined(order["sandbox"]) if "sandbox" in order else None
         try:
             program = subprocess.Popen(
                 [word.encode("latin-1") for word in argv],
@@ -291,7 +299,7 @@ class _Subreaper:
                 stdout=descriptors[1],
                 stderr=descriptors[2],
                 start_new_session=True,
-                preexec_fn=None if report is None else _confinement(order["sandbox"], report[1]),
+                preexec_fn=None if self._confined is None or report is None else self._confined.confine(report[1]),
             )
         except subprocess.SubprocessError:
             return "not confined"
@@ -323,13 +331,32 @@ class _Subreaper:
             ended, any_left = _reap()
             if self._program in ended:
                 self._running = False
+                if self._confined is not None and self._confined.has_run_out_of_memory():
+                    self._report({"sandbox": {"over": "memory"}})
                 self._report({"exit": ended[self._program]})
                 _signal_group(self._program, signal.SIGKILL)
                 self._kill_at = 0.0
             if not any_left:
                 return
-            if self._signals.wait(None if self._host_is_gone else self._control, self._kill_when_due()):
+            if self._signals.wait(None if self._host_is_gone else self._control, self._seconds_to_wait()):
                 self._read_command()
+
+    def _seconds_to_wait(self) -> float | None:
+        """Do what is due. Returns the seconds until something else is; None for no limit."""
+        if self._kill_at is None and self._confined is not None and (left := self._look_when_due()) is not None:
+            return left
+        return self._kill_when_due()
+
+    def _look_when_due(self) -> float | None:
+        """Look at what all processes of a confined program use together; None if it is too much, and all must end."""
+        assert self._confined is not None
+        if time.monotonic() >= self._look_at:
+            if over := self._confined.find_excess():
+                self._report({"sandbox": {"over": over}})
+                self._kill_at = 0.0
+                return None
+            self._look_at = time.monotonic() + self._confined.pause
+        return self._look_at - time.monotonic()
 
     def _kill_when_due(self) -> float | None:
         """Kill the tree if it is time to. Returns the seconds until the next look; None for no limit."""
@@ -369,12 +396,44 @@ class _Subreaper:
             self._control.sendall(json.dumps(report).encode() + b"\n")
 
 
-def _confinement(plan: dict[str, Any], report: int) -> Callable[[], None]:
-    """The function that confines the child; it is imported by this subreaper alone."""
-    sys.path.append(os.path.dirname(__file__).removesuffix("/host/wire"))
-    from host.sandbox.confine import confine
+class _Confined:
+    """What confines the program of this subreaper, and what its processes use together. Imported for such ones alone.
 
-    return lambda: confine(plan, report)
+    Attributes:
+        pause: seconds until the next look.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        sys.path.append(os.path.dirname(__file__).removesuffix("/host/wire"))
+        from host.sandbox.control_group import make_group
+        from host.sandbox.watch import OUR_PROCESSES, Watch
+
+        self._plan = plan
+        self._group = make_group(plan)
+        self._watch = Watch(plan["memory"], plan["processes"] + OUR_PROCESSES)
+
+    @property
+    def pause(self) -> float:
+        return self._watch.pause
+
+    def confine(self, report: int) -> Callable[[], None]:
+        """The function that confines the child."""
+        from host.sandbox.confine import confine
+
+        return lambda: confine(self._plan, report, self._group)
+
+    def find_excess(self) -> str:
+        """What there is too much of, `memory` or `processes`; empty if nothing, also in a control group."""
+        return "" if self._group is not None else self._watch.find_excess(tree_below(os.getpid()))
+
+    def has_run_out_of_memory(self) -> bool:
+        """Whether the kernel ended a process of its control group for that."""
+        return self._group is not None and self._group.has_run_out_of_memory()
+
+    def close(self) -> None:
+        """Remove the control group, which must be empty."""
+        if self._group is not None:
+            self._group.remove()
 
 
 def _exists(program: bytes, env: dict[str, str]) -> bool:

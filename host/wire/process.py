@@ -119,6 +119,8 @@ class Child:
         self._control = trio.socket.from_stdlib_socket(control)
         self.means = ""
         """The means that confine the program, in words; empty if it is not confined."""
+        self.over = ""
+        """`memory` or `processes`, if it was ended for what all its processes together have; empty if not."""
         self._subreaper = 0
         self._problem: SpawnError | None = None
         self._order_sent = False
@@ -202,6 +204,8 @@ class Child:
                 self.means = means
             case {"sandbox": {"failed": str(step), "why": str(why)}}:
                 self._problem = NotConfined(step, why)
+            case {"sandbox": {"over": str(over)}}:
+                self.over = over
             case {"error": str(reason)}:
                 self._problem = self._problem or SpawnError(reason)
                 self._answered.set()

@@ -24,6 +24,8 @@ STDIO = "servers: {{a: {{command: x, sandbox: {}}}}}"
         ("{}", Sandbox()),
         ("{network: all}", Sandbox(network=Network.ALL)),
         ("{memory: 512MiB, processes: 8, open_files: 99}", Sandbox(memory=512 * 1024**2, processes=8, open_files=99)),
+        ("{cpu: 1.5, temporary: 1GiB}", Sandbox(cpu=1.5, temporary=1024**3)),
+        ("{cpu: 2}", Sandbox(cpu=2.0)),
         ("{accept: landlock, environment: [HTTP_PROXY]}", Sandbox(accept=Means.LANDLOCK, environment=("HTTP_PROXY",))),
         ("{files: {read: [/a/../b], write: [/c/]}}", Sandbox(files=SandboxFiles(("/b",), ("/c",)))),
     ],
@@ -37,6 +39,7 @@ def test_forms(tmp_path: Path, written: str, read: Sandbox | None) -> None:
     [
         (Sandbox(), "sandbox: strict"),
         (Sandbox(network=Network.ALL), "sandbox: {network: all}"),
+        (Sandbox(cpu=1.5, temporary=2 * 1024**3), "sandbox: {temporary: 2048MiB, cpu: 1.5}"),
         (
             Sandbox(SandboxFiles(("/a", "/b c: ${env:HOME}"), ("/ü, [",)), memory=512 * 1024**2, accept=Means.LANDLOCK),
             'sandbox: {files: {read: [/a, "/b c: $${env:HOME}"], write: ["/\\u00fc, ["]}, memory: 512MiB, '
@@ -65,6 +68,9 @@ def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:
         ("{memory: 1MiB}", ".memory: expected a size from 64MiB to 64GiB"),
         ("{open_files: 8}", '.open_files: expected a whole number from 16 to 65536, found "8"'),
         ("{processes: 0}", '.processes: expected a whole number from 1 to 10000, found "0"'),
+        ("{temporary: 1KiB}", ".temporary: expected a size from 1MiB to 64GiB"),
+        ("{cpu: 0}", '.cpu: expected a number of processors from 0.01 to 1000, such as 1.5, found "0"'),
+        ("{cpu: 50%}", '.cpu: expected a number of processors from 0.01 to 1000, such as 1.5, found "50%"'),
         ("{files: {read: [/]}}", "more than a program can be confined to"),
         ("{files: {read: [//]}}", "more than a program can be confined to"),
         ("{files: {write: [//proc/self]}}", "more than a program can be confined to"),
@@ -101,15 +107,14 @@ def test_what_may_be_given_is_all_that_other_servers_get() -> None:
 
 
 def test_one_line_for_people() -> None:
-    assert (
-        Sandbox().describe() == "its own files; network none; 1024 MiB for each process; 64 processes; 256 open files"
-    )
+    assert Sandbox().describe() == "its own files; network none; 1024 MiB of memory; 64 processes; 256 open files"
     wider = Sandbox(SandboxFiles(("/a",), ("/b", "/c")), Network.ALL, ("X",), accept=Means.LANDLOCK)
     assert wider.describe() == (
-        "writes /b, /c; reads /a; the whole network; the variables X; 1024 MiB for each process; "
+        "writes /b, /c; reads /a; the whole network; the variables X; 1024 MiB of memory; "
         "64 processes; 256 open files; "
         "Landlock alone is accepted"
     )
+    assert Sandbox(cpu=1.5, temporary=1024**2).describe().endswith("; 1 MiB for temporary files; 1.5 processors")
 
 
 def test_a_launch_is_known_by_what_is_not_strict() -> None:
