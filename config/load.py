@@ -62,6 +62,7 @@ _MISSING = {
     "token": "it names the caller's token under listen.auth.tokens",
     "name": "it is the pattern of the rule",
     "uri": "it is the pattern of the rule",
+    "to": "it is a host with its port",
 }
 _OF_HOSTS = {
     **dict.fromkeys(

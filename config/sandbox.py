@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, TypeAdapter, ValidationInfo
 
 from config.document import as_found
 from config.keys import Strict, desc
@@ -21,9 +21,12 @@ from config.types import (
     ConfinedProcesses,
     ConfinedProcessors,
     ConfinedTemporary,
+    DestinationText,
     EachOnce,
+    Flag,
     InvalidValue,
     VariableName,
+    errors_below,
     expected,
 )
 
@@ -44,6 +47,70 @@ class Network(StrEnum):
     NONE = "none"
     LOOPBACK = "loopback"
     ALL = "all"
+
+
+MAX_DESTINATIONS = 64
+"""Each takes a descriptor of the host while the program runs."""
+LOCALHOST = "localhost"
+
+
+@dataclass(frozen=True)
+class Destination(Strict):
+    """Where a confined program may connect to. `to`: host:port; the host is a name, *.name for all names below one, or
+    an IP address, in brackets if it is one of IPv6."""
+
+    to: Annotated[DestinationText, desc('host:port, such as "api.example.com:443" or "*.example.com:443".')]
+    private: Annotated[Flag, desc("Whether the name may lead to private addresses too.", default=False)] = False
+
+    @property
+    def host(self) -> str:
+        """The name in lower case, or the IP address without brackets."""
+        return self.to.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.to.rpartition(":")[2])
+
+    @property
+    def is_address(self) -> bool:
+        return ":" in self.host or self.host.rpartition(".")[2].isdecimal()
+
+    @property
+    def is_wildcard(self) -> bool:
+        return self.host.startswith("*.")
+
+    def __str__(self) -> str:
+        return f"{self.to} (private addresses too)" if self.private else self.to
+
+
+def _read_destination(value: object) -> object:
+    return {"to": value} if isinstance(value, str) else value
+
+
+_Destination = Annotated[
+    Destination, BeforeValidator(_read_destination, json_schema_input_type=DestinationText | Destination)
+]
+_DESTINATIONS: TypeAdapter[tuple[Destination, ...]] = TypeAdapter(EachOnce[_Destination])
+
+
+def _read_network(value: object, info: ValidationInfo) -> Network | tuple[Destination, ...]:
+    """A word, or a list of destinations. A union would have pydantic say what is wrong with a list for either."""
+    if not isinstance(value, list):
+        words = [each.value for each in Network]
+        if value in words:
+            return Network(value)
+        remedy = did_you_mean(value, words) if isinstance(value, str) else ""
+        what = 'none, loopback, all, or a list such as ["api.example.com:443"]'
+        raise expected(what, as_found(value), remedy)
+    if not 0 < len(value) <= MAX_DESTINATIONS:
+        raise expected(f"1 to {MAX_DESTINATIONS} hosts with ports", str(len(value)), "" if value else "or write none")
+    found = _DESTINATIONS.validate_python(value, context=info.context)
+    errors_below(
+        ((at, "private"), InvalidValue("an address is permitted as it is written; remove private"))
+        for at, each in enumerate(found)
+        if each.private and (each.is_address or each.host == LOCALHOST)
+    )
+    return found
 
 
 class Means(StrEnum):
@@ -87,8 +154,13 @@ class Sandbox(Strict):
         SandboxFiles()
     )
     network: Annotated[
-        Network,
-        desc("none, loopback: an own one that leads nowhere else, or all: the network of this machine.", "none"),
+        Network | tuple[Destination, ...],
+        PlainValidator(_read_network, json_schema_input_type=Network | tuple[_Destination, ...]),
+        desc(
+            "none, loopback: an own one that leads nowhere else, all: the network of this machine, or a list of hosts "
+            "with ports.",
+            "none",
+        ),
     ] = Network.NONE
     environment: Annotated[
         EachOnce[Annotated[VariableName, AfterValidator(_only_withheld)]],
@@ -120,12 +192,17 @@ class Sandbox(Strict):
         default changes none; and no default may ever be widened."""
         return _differing(self, type(self)())
 
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """The hosts and ports that it may connect to; none if `network` is a word."""
+        return () if isinstance(self.network, Network) else self.network
+
     def describe(self) -> str:
         """One line for people: what the program is given. It is part of the launch that they approve, so a key that
         comes later says nothing while it has its default."""
         lists = {"writes": self.files.write, "reads": self.files.read}
         parts = [f"{does} {', '.join(paths)}" for does, paths in lists.items() if paths] or ["its own files"]
-        parts.append("the whole network" if self.network is Network.ALL else f"network {self.network.value}")
+        parts.append(self._describe_network())
         if self.environment:
             parts.append(f"the variables {', '.join(self.environment)}")
         parts.append(f"{self.memory // 1024**2} MiB of memory")
@@ -138,6 +215,11 @@ class Sandbox(Strict):
         if self.accept is Means.LANDLOCK:
             parts.append("Landlock alone is accepted")
         return "; ".join(parts)
+
+    def _describe_network(self) -> str:
+        if isinstance(self.network, Network):
+            return "the whole network" if self.network is Network.ALL else f"network {self.network.value}"
+        return f"network to {', '.join(map(str, self.network))}"
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./~+-]+")
@@ -155,8 +237,16 @@ def _differing(value: Any, default: Any) -> dict[str, object]:
     for key in dataclasses.fields(value):
         now, before = getattr(value, key.name), getattr(default, key.name)
         if now != before:
-            found[key.name] = _differing(now, before) if dataclasses.is_dataclass(now) else now
+            found[key.name] = _differing(now, before) if dataclasses.is_dataclass(now) else _as_written(now)
     return found
+
+
+def _as_written(value: Any) -> object:
+    if isinstance(value, tuple):
+        return tuple(map(_as_written, value))
+    if isinstance(value, Destination):
+        return {"to": value.to, "private": True} if value.private else value.to
+    return value
 
 
 def _flow(value: object) -> str:
@@ -164,7 +254,7 @@ def _flow(value: object) -> str:
         return "{" + ", ".join(f"{key}: {_flow(_in_units(key, each))}" for key, each in value.items()) + "}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(_flow, value))}]"
-    text = str(value).replace("${", "$${")
+    text = "true" if value is True else str(value).replace("${", "$${")
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 

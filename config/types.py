@@ -777,6 +777,41 @@ def _read_host_name(host: Expanded) -> str:
     return text
 
 
+_DESTINATION = r"[^/\s]+:[1-9][0-9]{0,4}"
+_A_DESTINATION = 'a host with its port such as "api.example.com:443"'
+
+
+@_reads(_A_DESTINATION)
+def _read_destination(destination: Expanded) -> str:
+    """A host, all hosts below a name, or an address, with a port; in lower case, and an address in its short form."""
+    host, colon, port = destination.text.lower().rpartition(":")
+    if not colon or not re.fullmatch("[1-9][0-9]{0,4}", port) or int(port) > 65535:
+        raise expected(_A_DESTINATION, _quote(destination), "no scheme and no path; the port is from 1 to 65535")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return f"{_check_destination_name(host, destination)}:{port}"
+    if (":" in host) is not host.startswith("["):
+        raise expected(_A_DESTINATION, _quote(destination), "put an IPv6 address in brackets")
+    if address.is_unspecified or address.is_multicast or "%" in host or getattr(address, "ipv4_mapped", None):
+        raise expected(_A_DESTINATION, _quote(destination), "this is no address of one host")
+    return f"[{address.compressed}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def _check_destination_name(host: str, written: Expanded) -> str:
+    name = host.removeprefix("*.")
+    if not name.isascii():
+        raise expected(_A_DESTINATION, _quote(written), "write it in its ASCII form, which begins with xn--")
+    if not _NAMED_HOST.fullmatch(name) or name.rpartition(".")[2].isdecimal() or len(name) > 253:
+        remedy = "* stands for what is before a name, as in *.example.com" if "*" in name else "no final dot"
+        raise expected(_A_DESTINATION, _quote(written), remedy)
+    if name != host and "." not in name:
+        raise expected(_A_DESTINATION, _quote(written), "a * stands before a name with a dot, as in *.example.com")
+    if name.endswith(".localhost"):
+        raise expected(_A_DESTINATION, _quote(written), "write localhost")
+    return host
+
+
 def empty_map() -> Mapping[Any, Any]:
     """The default of a map."""
     return MappingProxyType({})
@@ -818,6 +853,7 @@ Token = Annotated[Secret, BeforeValidator(_read_token), _text(f"[!-~]{{{SHORTEST
 StartFolder = Annotated[Path, BeforeValidator(_read_start_folder), _text()]
 FilePath = Annotated[Path, BeforeValidator(_read_file_path), AfterValidator(_from_folder), _NOT_EMPTY]
 ConfinedPath = Annotated[str, BeforeValidator(_read_confined_path), _NOT_EMPTY]
+DestinationText = Annotated[str, BeforeValidator(_read_destination), _text(_DESTINATION)]
 ConfinedDescriptors = Annotated[int, _whole_number(16, 65536), _number(16, 65536)]
 ConfinedProcesses = Annotated[int, _whole_number(1, MOST_PROCESSES), _number(1, MOST_PROCESSES)]
 ConfinedProcessors = Annotated[

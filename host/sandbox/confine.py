@@ -18,24 +18,30 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from host.sandbox import landlock
 from host.sandbox.control_group import ControlGroup
 from host.sandbox.kernel import KernelRefused, call
-from host.sandbox.namespaces import DEVICES, build_root, raise_loopback, separate
+from host.sandbox.namespaces import DEVICES, build_root, separate
+from host.sandbox.network import open_listeners, raise_loopback
 from host.sandbox.paths import is_below_any
 from host.sandbox.privileges import be_ended_first, drop_all, leave_keys, limit, set_readable
 from host.sandbox.seccomp import filter_calls
 
 _SET_PDEATHSIG = 1
 _MOST_DESCRIPTORS = 1 << 20
+_OF_ITS_OWN = ("loopback", "named")
+"""Networks with a loopback that leads nowhere else, or to sockets of the host alone."""
 
 
 def confine(plan: dict[str, Any], report: int, group: ControlGroup | None = None) -> None:
     """Return in the process that is to be replaced by the program, with all that the plan (host/sandbox/plan.py) says
-    in force. The descriptor `report` gets a JSON object: the `means` in words, or the step that `failed`, and `why`.
+    in force. The Unix socket `report` gets a line with a JSON object: the `means` in words, with the sockets that
+    listen in a network of the program's own, or the step that `failed`, and `why`.
 
     Args:
         group: the control group that limits it, if there is one.
@@ -43,16 +49,25 @@ def confine(plan: dict[str, Any], report: int, group: ControlGroup | None = None
     Raises:
         OSError: a step failed. Nothing may be started.
     """
+    listeners: list[socket.socket] = []
     try:
-        means = _apply(plan, group)
+        means = _apply(plan, group, listeners)
+        _tell(report, {"means": means}, listeners)
     except OSError as problem:
         step = problem.step if isinstance(problem, KernelRefused) else "preparation"
-        os.write(report, json.dumps({"failed": step, "why": problem.strerror or ""}).encode())
+        _tell(report, {"failed": step, "why": problem.strerror or ""})
         raise
-    os.write(report, json.dumps({"means": means}).encode())
+    for each in listeners:
+        each.close()
 
 
-def _apply(plan: dict[str, Any], group: ControlGroup | None) -> str:
+def _tell(report: int, what: dict[str, str], listeners: Sequence[socket.socket] = ()) -> None:
+    line = json.dumps({"sandbox": what}).encode() + b"\n"
+    with socket.socket(fileno=os.dup(report)) as to_host:
+        socket.send_fds(to_host, [line], [each.fileno() for each in listeners])
+
+
+def _apply(plan: dict[str, Any], group: ControlGroup | None, listeners: list[socket.socket]) -> str:
     if sys.platform != "linux":
         raise KernelRefused("Linux", errno.ENOSYS)
     if plan["cpu"] is not None and (group is None or not group.has_cpu):
@@ -65,6 +80,9 @@ def _apply(plan: dict[str, Any], group: ControlGroup | None) -> str:
         used = _apply_landlock_alone(plan)
     else:
         ends = _enter_namespaces(plan)
+        if plan["network"] in _OF_ITS_OWN:
+            raise_loopback()
+            listeners += open_listeners(plan["listeners"])
         used = _apply_within(plan)
         if program := os.fork():
             _be_init(program, ends)
@@ -97,7 +115,7 @@ def _apply_landlock_alone(plan: dict[str, Any]) -> dict[str, bool]:
     known = landlock.version()
     if known < landlock.OUTSIDE:
         raise KernelRefused(f"Landlock {landlock.OUTSIDE}", errno.ENOSYS)
-    if plan["network"] == "loopback":
+    if plan["network"] in _OF_ITS_OWN:
         raise KernelRefused("a network of its own", errno.EPERM)
     hidden, named = plan["hidden"], (*plan["read"], *plan["write"])
     if is_below_any(hidden, named) or any(is_below_any(path, [hidden]) for path in named):
@@ -137,8 +155,6 @@ def _enter_namespaces(plan: dict[str, Any]) -> int:
     os.close(ended)
     call("an end with its parent", "prctl", _SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     build_root(plan)
-    if plan["network"] == "loopback":
-        raise_loopback()
     return ends
 
 

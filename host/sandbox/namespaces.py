@@ -5,9 +5,7 @@ A new root is put together of what the program may see: each path stands where i
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
 import stat
 import struct
 from typing import Any
@@ -23,7 +21,6 @@ _DETACH = 2
 _SET_ATTRIBUTES = 442  # the same on all architectures
 _ATTRIBUTE_READ_ONLY, _ATTRIBUTES = 1, 2 | 4
 _AT_RECURSIVE = 0x8000
-_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _OF_ALL = ("sys", "sysrq-trigger", "irq", "bus", "fs", "scsi", "acpi", "driver", "dynamic_debug", "mtrr", "pressure")
 """Entries of /proc for the whole machine: user 0 might write to it without any capability."""
@@ -45,14 +42,6 @@ def separate(*, network: bool) -> None:
         _write("/proc/self/gid_map", f"{group} {group} 1")
     except OSError as error:
         raise KernelRefused("user namespaces", error.errno or 0) from error
-
-
-def raise_loopback() -> None:
-    """Turn on the loopback interface of a network namespace of our own."""
-    with socket.socket() as any_socket:
-        request = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack("16sH22x", b"lo", 0))
-        flags = struct.unpack("16sH22x", request)[1] | _UP
-        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", flags))
 
 
 def build_root(plan: dict[str, Any]) -> None:

@@ -7,7 +7,8 @@ A plan is a dictionary of plain values, since it goes to the subreaper as JSON:
     links               symbolic links on the way to them, with their targets
     files               texts of files that the program gets in the place of the system's
     cwd                 where it starts
-    network             none, loopback or all
+    network             none, loopback, named or all
+    listeners           addresses and ports at which sockets of the host listen inside, if it is named
     memory, temporary, cpu, processes, open_files
     accept              namespaces or landlock
 
@@ -24,8 +25,9 @@ from typing import Any
 
 from config import StdioServer
 from config.read import read_text
-from config.sandbox import GIVEN, Means, Network, Sandbox
+from config.sandbox import GIVEN, LOCALHOST, Destination, Means, Network, Sandbox
 from config.types import with_one_slash
+from host.sandbox.destinations import Inside, place
 from host.sandbox.paths import is_below_any
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -43,8 +45,12 @@ _OF_A_PREFIX = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 """The parts that an interpreter or program needs of the folder that it is installed in."""
 _MARKS = ("package.json", "pyproject.toml", "node_modules", "pyvenv.cfg")
 """Names by which the folder of a package is known."""
-_OFFLINE = {"npm_config_offline": "true", "npm_config_update_notifier": "false", "UV_OFFLINE": "1"}
-"""Without it, npx and uvx try to reach the network for up to a minute before they use what they have."""
+_OFFLINE = {
+    "registry.npmjs.org": {"npm_config_offline": "true", "npm_config_update_notifier": "false"},
+    "pypi.org": {"UV_OFFLINE": "1"},
+}
+"""What package runners are told that do not reach their registry. Without it, npx and uvx try for up to a minute before
+they use what they have."""
 _SHORT_TEMPORARY = "/own-tmp"
 """A link to the temporary folder of a server. Its own path would be too long for sockets in it, which end at 108
 bytes."""
@@ -134,6 +140,7 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
         paths.links[_SHORT_TEMPORARY] = temporary
     write = _outermost(written)
     read = [path for path in _outermost(paths.read) if not is_below_any(path, own)]
+    inside = place(sandbox.destinations) if sandbox.destinations else None
     return {
         "base": base,
         "hidden": os.path.realpath(state),
@@ -141,9 +148,10 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
         "read": read,
         "write": write,
         "links": paths.links,
-        "files": _files(home, sandbox.network),
+        "files": _files(home, sandbox, inside),
         "cwd": _starts_in(spec, [*read, *write], home),
-        "network": sandbox.network.value,
+        "network": sandbox.network.value if isinstance(sandbox.network, Network) else "named",
+        "listeners": [*inside.listeners] if inside else [],
         "memory": sandbox.memory,
         "temporary": sandbox.temporary,
         "cpu": sandbox.cpu,
@@ -165,14 +173,32 @@ def _existing(paths: _Paths, path: str) -> str:
     return real
 
 
-def _files(home: str, network: Network) -> dict[str, str]:
-    """The program's users and groups: its own alone."""
+def _files(home: str, sandbox: Sandbox, inside: Inside | None) -> dict[str, str]:
+    """The program's users and groups, which are its own alone, and the names of hosts."""
     user, group = os.getuid(), os.getgid()
     found = {
         "/etc/passwd": f"user:x:{user}:{group}::{home}:/bin/sh\n",
         "/etc/group": f"user:x:{group}:\n",
     }
-    return found if network is Network.ALL else {**found, "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n"}
+    if sandbox.network is Network.ALL:
+        return found
+    hosts = {} if inside is None else inside.hosts
+    lines = ("127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in hosts.items()))
+    return {**found, "/etc/hosts": "".join(f"{line}\n" for line in lines)}
+
+
+def _proxy_variables(destinations: Sequence[Destination]) -> dict[str, str]:
+    """What leads programs to the proxy inside. Of those that ignore it, Node from 22.21 on has to be told."""
+    if not destinations:
+        return {}
+    address, port = place(destinations).proxy
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+    direct = ",".join((LOCALHOST, "127.0.0.1", "::1"))
+    return {
+        **dict.fromkeys(names, f"http://{address}:{port}"),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), direct),
+        "NODE_USE_ENV_PROXY": "1",
+    }
 
 
 def confined_environment(
@@ -187,9 +213,13 @@ def confined_environment(
     kept = {
         name: text for name, text in usual.items() if name in (*GIVEN, *sandbox.environment) or name.startswith("LC_")
     }
-    offline = {} if sandbox.network is Network.ALL else _OFFLINE
     temporary = _SHORT_TEMPORARY if _has_root(sandbox) else str(folder / "tmp")
-    return {**kept, "HOME": str(folder / "home"), "TMPDIR": temporary, **offline, **own}
+    found = {**kept, "HOME": str(folder / "home"), "TMPDIR": temporary}
+    if sandbox.network is not Network.ALL:
+        reached = {each.host for each in sandbox.destinations}
+        for registry, variables in _OFFLINE.items():
+            found |= {} if registry in reached else variables
+    return {**found, **_proxy_variables(sandbox.destinations), **own}
 
 
 def _has_root(sandbox: Sandbox) -> bool:

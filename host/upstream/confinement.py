@@ -29,7 +29,8 @@ _REMEDIES = {
         "Colonnade below user@.service of systemd, with Delegate=cpu memory pids, or remove cpu"
     ),
     "Landlock 6": "that needs Linux 6.12, with Landlock among its security modules (lsm=)",
-    "a network of its own": "Landlock alone has none: write network: none or all",
+    "a network of its own": "Landlock alone has none, and knows no names: write network: none or all",
+    "sockets in its network": "raise the limit of open files of this host",
     "a hidden state directory": "Landlock alone cannot hide it: name folders beside it",
 }
 """By the step that was refused: what a person can do."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -22,6 +24,7 @@ from host.storage.directory import ConfigDirectory
 from host.upstream.confinement import CannotConfine, confine
 from host.upstream.containers import DETACHED, Containers
 from host.upstream.credentials import Credential, Credentials
+from host.upstream.forwarder import Forwarder
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
 from host.upstream.own_command import starts_colonnade
@@ -256,12 +259,18 @@ async def _open_stdio_link(
             nullcontext(argv) if containers is None else containers.removing(argv, env, cwd) as started,
             keeper.open_child(started, env=env, cwd=cwd, grace=STOP_GRACE, is_link=is_link, sandbox=plan) as child,
         ):
-            said = None
+            said = forwarder = None
             if plan is not None and spec.sandbox is not None:
                 journal.note(ServerConfined(spec.id, child.means))
-                said = SaidRefusals(Refusals(spec.id, journal), spec.sandbox, plan)
+                refusals = Refusals(spec.id, journal)
+                said = SaidRefusals(refusals, spec.sandbox, plan)
+                if len(child.listeners) < len(plan["listeners"]):  # the kernel drops those for which there is no room
+                    raise NotConfined("sockets in its network", os.strerror(errno.EMFILE))
+                forwarder = Forwarder(child.listeners, spec.sandbox, refusals, turns) if child.listeners else None
             output = ProgramOutput(spec, journal, turns.turn(), said)
             async with trio.open_nursery() as nursery:
+                if forwarder is not None:
+                    nursery.start_soon(forwarder.run)
                 nursery.start_soon(output.read_stderr, child.stderr)
                 yield StdioLink(
                     child.stdout,

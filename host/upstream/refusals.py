@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from config.sandbox import Network, Sandbox, as_yaml
+from config.sandbox import Destination, Network, Sandbox, as_yaml
 from config.types import MOST_MEMORY, MOST_PROCESSES
 from host.journal import Journal, SandboxRefused
 from host.sandbox.paths import is_below_any
@@ -46,6 +46,9 @@ _WRITES = re.compile(
     r"EROFS|(?i:read-only file)|, (?:mkdir|unlink|rename|rmdir|copyfile|symlink|link|chmod|truncate)\b"
 )
 _HOST = re.compile(r"(?:EAI_AGAIN|ENOTFOUND|lookup)\s+([\w.-]+)|https?://([\w.-]+(?::\d+)?)|ENETUNREACH\s+([\w.:]+)")
+_HOST_AND_PORT = re.compile(r"([a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([1-9][0-9]{0,4}))?")
+_HTTPS = 443
+"""The port of a host that a program names without one, most likely."""
 _PATH = re.compile(r"""['"‘`](/[^'"’`]{1,1000})['"’`]|(?:^|[\s:(])(/[^\s:,;'")]{1,1000})""")
 
 
@@ -165,9 +168,16 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
 
 
 def _network_refusal(line: str, sandbox: Sandbox) -> _Refusal | None:
-    if sandbox.network is not Network.NONE:
+    """Nothing but a line of the program itself says which host it meant, so a hostile one could name any."""
+    if sandbox.network in (Network.ALL, Network.LOOPBACK):
         return None
     found = _HOST.search(line)
-    host = next(filter(None, found.groups()), "") if found else ""
-    what = f"the network, for {host}" if host else "the network"
-    return _Refusal(f"{what} (network: none)", replace(sandbox, network=Network.ALL))
+    wanted = next(filter(None, found.groups()), "").lower() if found else ""
+    reason = "network names other hosts" if sandbox.destinations else "network: none"
+    what = f"the network{f', for {wanted}' if wanted else ''} ({reason})"
+    if not (parts := _HOST_AND_PORT.fullmatch(wanted)):
+        return _Refusal(what, replace(sandbox, network=Network.ALL))
+    more = Destination(f"{parts[1]}:{parts[2] or _HTTPS}")
+    if any(each.host == more.host for each in sandbox.destinations):
+        return None  # that is not for its sandbox
+    return _Refusal(what, replace(sandbox, network=(*sandbox.destinations, more)))

@@ -20,10 +20,11 @@ On the control socket, to the subreaper: a length of four bytes (big endian) and
 program is confined, a plan (host/sandbox/plan.py); after it single bytes, TERM or KILL. End of file means that the host
 is gone: TERM, KILL_GRACE seconds, KILL.
 From the subreaper: lines of JSON, `{"subreaper": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
-(negative for a signal), `{"gone": true}`. A confined program is preceded by `{"sandbox": {"means": words}}`, and the
-error of one that could not be confined by `{"sandbox": {"failed": step, "why": words}}`; its pid is that of a process
-that ends as it does (host/sandbox/confine.py). One that is ended, since all its processes together have too much memory
-or are too many, by `{"sandbox": {"over": "memory" or "processes"}}`.
+(negative for a signal), `{"gone": true}`. A confined program is preceded by `{"sandbox": {"means": words}}`, with the
+sockets that listen in its network, and the error of one that could not be confined by `{"sandbox": {"failed": step,
+"why": words}}`, both of which come from the child itself (host/sandbox/confine.py). Its pid is that of a process that
+ends as it does. One that is ended, since all its processes together have too much memory or are too many, by
+`{"sandbox": {"over": "memory" or "processes"}}`.
 
 Without /proc or prctl (not Linux) a tree is only the program's process group.
 """
@@ -289,7 +290,6 @@ class _Subreaper:
             os.chdir(cwd.encode("latin-1"))
         except (OSError, ValueError):
             return "bad cwd"
-        report = os.pipe() if "sandbox" in order else None
         self._confined = _Confined(order["sandbox"]) if "sandbox" in order else None
         try:
             program = subprocess.Popen(
@@ -299,7 +299,7 @@ class _Subreaper:
                 stdout=descriptors[1],
                 stderr=descriptors[2],
                 start_new_session=True,
-                preexec_fn=None if self._confined is None or report is None else self._confined.confine(report[1]),
+                preexec_fn=None if self._confined is None else self._confined.confine(self._control.fileno()),
             )
         except subprocess.SubprocessError:
             return "not confined"
@@ -313,18 +313,10 @@ class _Subreaper:
             return str(error)
         finally:
             os.chdir("/")  # otherwise the subreaper would keep the directory busy
-            if report is not None:
-                self._report_confinement(*report)
         self._program = program.pid
         self._running = True
         program.returncode = 0  # all children are reaped by `_reap`; this object must not wait for its own
         return None
-
-    def _report_confinement(self, read: int, write: int) -> None:
-        os.close(write)
-        with open(read, "rb") as file:
-            if told := file.read():
-                self._report({"sandbox": json.loads(told)})
 
     def _watch(self) -> None:
         while True:

@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+from array import array
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +37,8 @@ MAX_CONCURRENT_STARTS = 8
 KILL_TIMEOUT = 1.0
 """Seconds after SIGKILL in which a subreaper must end its tree; then the subreaper is killed, and as many seconds more.
 """
+_LISTENERS_SPACE = socket.CMSG_SPACE(4 * 253)
+"""Room for as many descriptors as one message may have (unix(7))."""
 _SWEEP_INTERVAL = 0.05
 """Seconds between two looks for strays: a process becomes one whenever its parent ends, and nothing tells."""
 
@@ -121,6 +124,8 @@ class Child:
         """The means that confine the program, in words; empty if it is not confined."""
         self.over = ""
         """`memory` or `processes`, if it was ended for what all its processes together have; empty if not."""
+        self.listeners: list[socket.socket] = []
+        """The sockets that listen in its network, in the order of its plan. They are closed with the child."""
         self._subreaper = 0
         self._problem: SpawnError | None = None
         self._order_sent = False
@@ -189,9 +194,14 @@ class Child:
 
     async def _read_reports(self) -> bytes:
         try:
-            return await self._control.recv(4096)
+            data, ancillary, *_ = await self._control.recvmsg(4096, _LISTENERS_SPACE, socket.MSG_CMSG_CLOEXEC)
         except OSError:
             return b""
+        for level, kind, sent in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found = array("i", sent[: len(sent) // 4 * 4])
+                self.listeners += [socket.socket(fileno=descriptor) for descriptor in found]
+        return data
 
     def _take_report(self, report: dict[str, object]) -> None:
         match report:
@@ -252,6 +262,8 @@ class Child:
         self.close_stdin()
         self._listening.cancel()
         self._control.close()
+        for each in self.listeners:
+            each.close()
         await trio.aclose_forcefully(self.stdout)
         await trio.aclose_forcefully(self.stderr)
 

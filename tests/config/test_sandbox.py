@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from config.sandbox import GIVEN, WITHHELD, Means, Network, Sandbox, SandboxFiles, as_yaml
+from config.sandbox import GIVEN, WITHHELD, Destination, Means, Network, Sandbox, SandboxFiles, as_yaml
 from host.wire.process import _INHERITED_VARIABLES
 from tests.config.kit import lines, load_text, stdio
 
@@ -26,6 +27,16 @@ STDIO = "servers: {{a: {{command: x, sandbox: {}}}}}"
         ("{memory: 512MiB, processes: 8, open_files: 99}", Sandbox(memory=512 * 1024**2, processes=8, open_files=99)),
         ("{cpu: 1.5, temporary: 1GiB}", Sandbox(cpu=1.5, temporary=1024**3)),
         ("{cpu: 2}", Sandbox(cpu=2.0)),
+        (
+            "{network: ['API.x.com:443', {to: 'db:1', private: true}, 'db:1', '[0:0::1]:2', '1.2.3.4:5', 'db:1']}",
+            Sandbox(
+                network=(
+                    Destination("api.x.com:443"),
+                    Destination("db:1", private=True),
+                    *map(Destination, ("db:1", "[::1]:2", "1.2.3.4:5")),
+                )
+            ),
+        ),
         ("{accept: landlock, environment: [HTTP_PROXY]}", Sandbox(accept=Means.LANDLOCK, environment=("HTTP_PROXY",))),
         ("{files: {read: [/a/../b], write: [/c/]}}", Sandbox(files=SandboxFiles(("/b",), ("/c",)))),
     ],
@@ -63,7 +74,43 @@ def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:
     [
         ("on", ': expected off, strict, or a map of what the program may use, found "on"'),
         ("strct", ': expected off, strict, or a map of what the program may use, found "strct"; did you mean strict?'),
-        ("{network: host}", '.network: expected none, loopback or all, found "host"'),
+        (
+            "{network: host}",
+            '.network: expected none, loopback, all, or a list such as ["api.example.com:443"], found "host"',
+        ),
+        ("{network: al}", 'found "al"; did you mean all?'),
+        (
+            "{network: {a: b}}",
+            '.network: expected none, loopback, all, or a list such as ["api.example.com:443"], found a',
+        ),
+        ("{network: []}", ".network: expected 1 to 64 hosts with ports, found 0; or write none"),
+        (
+            f"{{network: [{', '.join(f'a:{port}' for port in range(1, 66))}]}}",
+            "expected 1 to 64 hosts with ports",
+        ),
+        (
+            "{network: [a]}",
+            '.network[0]: expected a host with its port such as "api.example.com:443", found "a"',
+        ),
+        ("{network: ['https://a/']}", 'found "https://a/"; no scheme and no path; the port is from 1 to 65535'),
+        ("{network: ['a:0']}", 'found "a:0"; no scheme and no path; the port is from 1 to 65535'),
+        ("{network: ['a:65536']}", 'found "a:65536"; no scheme and no path; the port is from 1 to 65535'),
+        ("{network: ['::1:80']}", 'found "::1:80"; put an IPv6 address in brackets'),
+        ("{network: ['[10.0.0.1]:80']}", 'found "[10.0.0.1]:80"; put an IPv6 address in brackets'),
+        ("{network: ['0.0.0.0:80']}", 'found "0.0.0.0:80"; this is no address of one host'),
+        ("{network: ['[::ffff:10.0.0.5]:80']}", "this is no address of one host"),
+        ("{network: ['[fe80::1%eth0]:80']}", "this is no address of one host"),
+        ("{network: ['*.com:443']}", "a * stands before a name with a dot, as in *.example.com"),
+        ("{network: ['a.*.com:443']}", "* stands for what is before a name, as in *.example.com"),
+        ("{network: ['127.1:80']}", 'expected a host with its port such as "api.example.com:443", found "127.1:80"'),
+        ("{network: ['a.localhost:80']}", 'found "a.localhost:80"; write localhost'),
+        ("{network: ['ü.de:1']}", "write it in its ASCII form, which begins with xn--"),
+        ("{network: [{private: true}]}", '.network[0].to: the key "to" is missing; it is a host with its port'),
+        ("{network: [{too: 'a:1'}]}", '.network[0].too: unknown key; did you mean "to"?'),
+        (
+            "{network: ['a:1', {to: '10.0.0.1:1', private: true}]}",
+            ".network[1].private: an address is permitted as it is written; remove private",
+        ),
         ("{file: {}}", '.file: unknown key; did you mean "files"?'),
         ("{memory: 1MiB}", ".memory: expected a size from 64MiB to 64GiB"),
         ("{open_files: 8}", '.open_files: expected a whole number from 16 to 65536, found "8"'),
@@ -115,6 +162,17 @@ def test_one_line_for_people() -> None:
         "Landlock alone is accepted"
     )
     assert Sandbox(cpu=1.5, temporary=1024**2).describe().endswith("; 1 MiB for temporary files; 1.5 processors")
+    named = Sandbox(network=(Destination("a.com:443"), Destination("db:1", private=True)))
+    assert "; network to a.com:443, db:1 (private addresses too); " in named.describe()
+
+
+def test_destinations_in_the_line_for_the_file(tmp_path: Path) -> None:
+    """It is read as what it means."""
+    named = Sandbox(network=(Destination("*.a.com:443"), Destination("[::1]:1"), Destination("db:1", private=True)))
+    line = as_yaml(named)
+    assert line == 'sandbox: {network: ["*.a.com:443", "[::1]:1", {to: "db:1", private: true}]}'
+    assert stdio(load_text(tmp_path, f"servers: {{a: {{command: x, {line}}}}}"), "a").sandbox == named
+    json.dumps(named.beside_strict())
 
 
 def test_a_launch_is_known_by_what_is_not_strict() -> None:

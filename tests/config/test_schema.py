@@ -113,7 +113,7 @@ def test_schema_describes_and_closes_everything() -> None:
     made = config.schema()
     forms = [made, *made["$defs"].values()]
     objects = [node for form in forms for node in (form, *form.get("anyOf", [])) if "properties" in node]
-    assert len(objects) == 33
+    assert len(objects) == 34
     for node in objects:
         assert node["additionalProperties"] is False
         for name, key in node["properties"].items():
@@ -254,6 +254,10 @@ def test_known_keys(path: tuple[str | int, ...], some: set[str]) -> None:
         "servers: {a: {command: x}}\ncallers: {c: {}}",
         "servers: {a: {command: x}}\ncallers: {c: {token: 'a b'}}",
         "servers: {a: {command: x, consent: {tools: {ask: [{name: a, callers: []}]}}}}",
+        "servers: {a: {command: x, sandbox: {network: a.test}}}",
+        "servers: {a: {command: x, sandbox: {network: [a.test]}}}",
+        "servers: {a: {command: x, sandbox: {network: ['https://a.test/']}}}",
+        "servers: {a: {command: x, sandbox: {network: [{private: true}]}}}",
         "servers: {a: {command: x, overrides: {t: {}}}}",
         "servers: {a: {command: x, overrides: {t: {kind: resource, title: T}}}}",
         "servers: {a: {command: x, overrides: {t: {name: a b}}}}",

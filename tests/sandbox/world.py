@@ -126,8 +126,9 @@ def _confining(plan: dict[str, Any], means: str) -> Callable[[], None]:
         elif means == LANDLOCK_ALONE:
             plan["accept"] = "landlock"
             sys.modules["host.sandbox.confine"].separate = refuse  # type: ignore[attr-defined]
-        report = os.open(os.devnull, os.O_WRONLY)
-        confine(plan, report)
+        report, unread = socket.socketpair()
+        with report, unread:
+            confine(plan, report.fileno())
 
     return apply
 

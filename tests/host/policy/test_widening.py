@@ -150,8 +150,14 @@ def test_a_change_of_a_server_waits_where_it_widens(change: str, tmp_path: Path)
 def test_another_sandbox_waits_and_so_does_none(tmp_path: Path) -> None:
     """Even a narrower one does: which of two is narrower may depend on the machine."""
     old = config(tmp_path, f"{BASE}, sandbox: {{network: loopback}}")
-    for other in ("", ", sandbox: strict", ", sandbox: {network: all}"):
-        assert widenings(old, config(tmp_path, f"{BASE}{other}")) == {"s": ("sandbox has changed",)}
+    for other in ("", ", sandbox: strict", ", sandbox: {network: all}", ', sandbox: {network: ["a.test:443"]}'):
+        new = config(tmp_path, f"{BASE}{other}")
+        assert widenings(old, new) == {"s": ("sandbox has changed",)}
+        assert without_widenings(old, new).servers["s"] == old.servers["s"]
+        old = new if "a.test" in other else old
+    for other in ('["a.test:443", "b.test:443"]', '["*.a.test:443"]', '[{to: "a.test:443", private: true}]'):
+        new = config(tmp_path, f"{BASE}, sandbox: {{network: {other}}}")
+        assert widenings(old, new) == {"s": ("sandbox has changed",)}
 
 
 def test_a_server_that_cannot_be_used_any_more_stops_at_once(tmp_path: Path) -> None:

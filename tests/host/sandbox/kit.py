@@ -9,12 +9,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from config import StdioServer
 from config.references import Secret
 from config.sandbox import Sandbox
+from host.journal import Journal
 from host.storage.directory import open_state
 from host.upstream.confinement import confine
+from host.upstream.forwarder import Forwarder
+from host.upstream.refusals import Refusals
 from host.wire.process import Child, SpawnError, open_keeper
+from host.wire.turns import Turns
 
 PYTHON = (os.path.realpath(sys.executable), "-I", "-S", "-c")
 
@@ -26,14 +32,21 @@ def planned(folder: Path, words: tuple[str, ...], sandbox: Sandbox | None) -> tu
 
 
 @asynccontextmanager
-async def confined(folder: Path, *words: str, sandbox: Sandbox | None = None) -> AsyncIterator[Child]:
-    """A program in a sandbox, for the block."""
+async def confined(folder: Path, *words: str, sandbox: Sandbox | None = None, **more: Any) -> AsyncIterator[Child]:
+    """A program in a sandbox, for the block, with the forwarder of its network, if it has one. `more`: arguments for
+    that."""
+    sandbox = sandbox or Sandbox()
     env, plan = planned(folder, words, sandbox)
     async with (
         open_keeper() as keeper,
         keeper.open_child(words, env=env, cwd="/", grace=0.2, sandbox=plan) as child,
+        trio.open_nursery() as nursery,
     ):
+        if child.listeners:
+            arguments = {"refusals": Refusals("a", Journal()), "turns": Turns(), **more}
+            nursery.start_soon(Forwarder(child.listeners, sandbox, **arguments).run)
         yield child
+        nursery.cancel_scope.cancel()
 
 
 async def outcome_of(folder: Path, *words: str, sandbox: Sandbox | None = None, **changed: Any) -> str | SpawnError:
@@ -47,9 +60,9 @@ async def outcome_of(folder: Path, *words: str, sandbox: Sandbox | None = None, 
             return problem
 
 
-async def said_by(folder: Path, *words: str, sandbox: Sandbox | None = None) -> tuple[int, str]:
+async def said_by(folder: Path, *words: str, sandbox: Sandbox | None = None, **more: Any) -> tuple[int, str]:
     """The exit status of a program, and its output."""
-    async with confined(folder, *words, sandbox=sandbox) as child:
+    async with confined(folder, *words, sandbox=sandbox, **more) as child:
         child.close_stdin()
         text = b"".join([piece async for piece in child.stdout])
         return await child.wait(), text.decode().strip()

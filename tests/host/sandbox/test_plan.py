@@ -12,7 +12,7 @@ import pytest
 
 from config import StdioServer
 from config.references import Secret
-from config.sandbox import Means, Network, Sandbox, SandboxFiles
+from config.sandbox import Destination, Means, Network, Sandbox, SandboxFiles
 from host.sandbox.paths import is_below_any
 from host.sandbox.plan import MissingFile, confined_environment, make_plan, needed
 
@@ -254,6 +254,37 @@ def test_its_environment() -> None:
         "HOME",
         "TMPDIR",
     }
+
+
+def test_names_lead_to_sockets_of_its_loopback(tmp_path: Path) -> None:
+    sandbox = Sandbox(network=tuple(map(Destination, ("a.test:443", "10.0.0.5:22", "*.b.test:443", "a.test:80"))))
+    made = plan(tmp_path, spec("sh", sandbox=sandbox))
+    assert made["network"] == "named"
+    assert made["listeners"] == [("127.64.0.1", 3128), ("127.64.0.2", 443), ("10.0.0.5", 22), ("127.64.0.2", 80)]
+    assert made["files"]["/etc/hosts"] == "127.0.0.1 localhost\n::1 localhost\n127.64.0.2 a.test\n"
+    assert "/etc/resolv.conf" not in made["read"]
+    assert plan(tmp_path, spec("sh"))["listeners"] == []
+
+
+def test_variables_lead_to_the_proxy() -> None:
+    """Those of the file replace them, and those of the user are not handed on."""
+    sandbox = Sandbox(network=(Destination("a.test:443"),), environment=("HTTP_PROXY", "NO_PROXY"))
+    usual = {"HTTP_PROXY": "http://company", "NO_PROXY": "*"}
+    found = confined_environment(sandbox, usual, {"https_proxy": "mine"}, Path("/s"))
+    proxy, direct = "http://127.64.0.1:3128", "localhost,127.0.0.1,::1"
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "NO_PROXY", "no_proxy", "NODE_USE_ENV_PROXY")
+    assert [found[name] for name in names] == [proxy, proxy, proxy, "mine", direct, direct, "1"]
+    assert (found["UV_OFFLINE"], found["npm_config_offline"]) == ("1", "true")
+
+
+@pytest.mark.parametrize(
+    ("registry", "left"), [("registry.npmjs.org:443", {"UV_OFFLINE"}), ("pypi.org:443", {"npm_config_offline"})]
+)
+def test_a_package_runner_whose_registry_is_permitted_is_not_told_that_there_is_none(
+    registry: str, left: set[str]
+) -> None:
+    found = confined_environment(Sandbox(network=(Destination(registry),)), {}, {}, Path("/s"))
+    assert {"UV_OFFLINE", "npm_config_offline"} & found.keys() == left
 
 
 def test_this_interpreter_is_found() -> None:

@@ -12,7 +12,7 @@ import trio
 
 from config import StdioServer
 from config.references import Secret
-from config.sandbox import Network, Sandbox, SandboxFiles
+from config.sandbox import Destination, Network, Sandbox, SandboxFiles
 from host.journal import Event, Journal, SandboxRefused
 from host.storage.directory import open_state
 from host.upstream.connect import open_link
@@ -71,26 +71,43 @@ def test_a_file_that_it_may_not_write(line: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "host"),
     [
-        ("Error: getaddrinfo EAI_AGAIN api.example.com", "the network, for api.example.com"),
-        ("Error: getaddrinfo ENOTFOUND api.example.com", "the network, for api.example.com"),
-        ("Error: connect ENETUNREACH 192.0.2.1:443 - Local (0.0.0.0:0)", "the network, for 192.0.2.1:443"),
-        ("OSError: [Errno 101] Network is unreachable", "the network"),
-        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "the network"),
-        ("dial tcp: lookup api.example.com: no such host", "the network, for api.example.com"),
-        ("npm error code ENOTCACHED", "the network"),
+        ("Error: getaddrinfo EAI_AGAIN api.example.com", "api.example.com"),
+        ("Error: getaddrinfo ENOTFOUND API.example.com", "api.example.com"),
+        ("Error: connect ENETUNREACH 192.0.2.1:80 - Local (0.0.0.0:0)", "192.0.2.1:80"),
+        ("Error: connect ENETUNREACH 2001:db8::1:443 - Local (:::0)", "2001:db8::1:443"),
+        ("OSError: [Errno 101] Network is unreachable", ""),
+        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", ""),
+        ("dial tcp: lookup api.example.com: no such host", "api.example.com"),
+        ("npm error code ENOTCACHED", ""),
         (
             "npm error request to https://registry.npmjs.org/x failed: cache mode is 'only-if-cached' but no cached "
             "response is available.",
-            "the network, for registry.npmjs.org",
+            "registry.npmjs.org",
         ),
-        ("  hint: Packages were unavailable because the network was disabled.", "the network"),
+        ("  hint: Packages were unavailable because the network was disabled.", ""),
     ],
 )
-def test_the_network(line: str, what: str) -> None:
-    assert told(line) == (f"{what} (network: none)", "() () all")
+def test_the_network(line: str, host: str) -> None:
+    """A host that is named is what to allow, at the port of https if the line has none."""
+    what = f"the network, for {host}" if host else "the network"
+    more = Destination(host if ":" in host else f"{host}:443")
+    given = (Destination("other.test:443"),)
+    is_address_6 = host.count(":") > 1
+    for before, reason in ((Network.NONE, "network: none"), (given, "network names other hosts")):
+        found = find_refusal(line, Sandbox(network=before), PLAN)
+        assert found is not None
+        assert found.what == f"{what} ({reason})"
+        wider = (*Sandbox(network=before).destinations, more)
+        assert found.allow == Sandbox(network=wider if host and not is_address_6 else Network.ALL)
     assert told(line, Sandbox(network=Network.ALL)) is None
+    assert told(line, Sandbox(network=Network.LOOPBACK)) is None
+
+
+def test_a_host_that_is_permitted_and_not_reached() -> None:
+    sandbox = Sandbox(network=(Destination("api.test:443"),))
+    assert find_refusal("Error: getaddrinfo EAI_AGAIN api.test", sandbox, PLAN) is None
 
 
 @pytest.mark.parametrize(
