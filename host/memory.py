@@ -105,8 +105,7 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        self._budget._charge(self, size - self.size)
-        self.touched_at = self._budget.now()
+        self.grow(size - self.size)
 
     def grow(self, more: int) -> None:
         """Change the size by so many bytes, which counts as movement.
@@ -114,8 +113,22 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        self._budget._charge(self, more)
-        self.touched_at = self._budget.now()
+        budget, account = self._budget, self._account
+        if self.dropped:
+            if more > 0:
+                raise OverBudget
+            return
+        if more <= 0:
+            budget.released -= more
+        elif self.firm or budget.used + more > budget.total or budget._firm > budget.total // 2:
+            budget._make_room(self, more)
+        self.size += more
+        account.used += more
+        budget.used += more
+        if self.firm:
+            account.firm += more
+            budget._firm += more
+        self.touched_at = budget.now()
 
     def touch(self) -> None:
         """Record movement: its reader took a part of it."""
@@ -125,7 +138,7 @@ class Holding:
         """Release everything; further calls have no effect."""
         account = self._account
         if self in account.holdings:
-            self._budget._charge(self, -self.size)
+            self.grow(-self.size)
             self.dropped = True
             # The holder and its holding refer to each other; without this they would wait for the garbage collector
             self.drop = None
@@ -200,7 +213,7 @@ class Budget:
         account.holdings.add(holding)
         try:
             if size:
-                self._charge(holding, size)
+                holding.grow(size)
         except OverBudget:
             holding.release()
             raise
@@ -227,23 +240,6 @@ class Budget:
     def by_owner(self) -> dict[Owner, int]:
         """Bytes held now, for each owner that has a holding."""
         return {owner: account.used for owner, account in self._accounts.items()}
-
-    def _charge(self, holding: Holding, more: int) -> None:
-        if holding.dropped:
-            if more > 0:
-                raise OverBudget
-            return
-        if more <= 0:
-            self.released -= more
-        elif holding.firm or self.used + more > self.total or self._firm > self.total // 2:
-            self._make_room(holding, more)
-        account = holding._account
-        holding.size += more
-        account.used += more
-        self.used += more
-        if holding.firm:
-            account.firm += more
-            self._firm += more
 
     def _make_room(self, asker: Holding, more: int) -> None:
         if asker.firm and asker._account.firm + more > self.total // 4:

@@ -81,7 +81,7 @@ class RequestCharge:
             OverBudget: its copies do not fit.
         """
         self._body += size
-        self._held.resize(COPIES * self._body)
+        self._held.grow(COPIES * self._body - self._held.size)
 
     def set_answer_size(self, size: int) -> None:
         """Charge a response of `size` bytes instead. A dropped charge is charged anew: an error needs little.
@@ -91,7 +91,7 @@ class RequestCharge:
         """
         if self._held.dropped:
             self._held = self._budget.hold(self._owner, _REQUESTS, drop=self._drop, of=self._of)
-        self._held.resize(self._body + size)
+        self._held.grow(self._body + size - self._held.size)
 
     def touch(self) -> None:
         """Record that the client has taken a part of the response."""

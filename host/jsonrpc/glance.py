@@ -22,6 +22,7 @@ from host.jsonrpc.messages import (
     Malformed,
     Message,
     not_json,
+    read,
     read_each,
     read_id,
     read_unless_slow,
@@ -74,7 +75,7 @@ def read_unless_long(data: bytes, batches: bool) -> Sequence[Message | Malformed
     that is no message, or that begins with more space than its first _END bytes, is not searched for the id of a
     request that it may answer."""
     if len(data) <= LONG or (batches and _ARRAY.match(data, 0, _END) is not None):
-        found = read_each(data, batches)
+        found = read_each(data, batches) if batches else [read(data)]
         first = found[0]
         if isinstance(first, Malformed) and first.code == PARSE_ERROR and len(found) == 1:
             return [_with_id(first, data)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -67,25 +68,30 @@ MAX_SURROGATE_BYTES = 128 * 1024
 """Bytes of a server's message that may contain escaped lone surrogates; in a batch, of all such messages together."""
 
 
+def _members_of(message: Request | Notification) -> Mapping[str, Raw] | None:
+    """The members of the params, decoded once; None if the params are not an object."""
+    kept: dict[str, Mapping[str, Raw] | None] = message.__dict__  # `cached_property` takes a lock
+    if "members" not in kept:
+        try:
+            kept["members"] = {} if message.params is None else members(message.params)
+        except ValueError:
+            kept["members"] = None
+    return kept["members"]
+
+
 class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     id: Id
     method: str
     params: Raw | None = None
 
-    @property
-    def params_members(self) -> Mapping[str, Raw] | None:
-        """The members of the params, decoded once; None if the params are not an object."""
-        return _members_of(self)
+    params_members = property(_members_of)
 
 
 class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     method: str
     params: Raw | None = None
 
-    @property
-    def params_members(self) -> Mapping[str, Raw] | None:
-        """The members of the params, decoded once; None if the params are not an object."""
-        return _members_of(self)
+    params_members = property(_members_of)
 
 
 class Success(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
@@ -121,16 +127,6 @@ class Malformed(Struct, frozen=True):
 
 
 Message: TypeAlias = Request | Notification | Success | Failure
-
-
-def _members_of(message: Request | Notification) -> Mapping[str, Raw] | None:
-    kept: dict[str, Mapping[str, Raw] | None] = message.__dict__  # `cached_property` takes a lock
-    if "members" not in kept:
-        try:
-            kept["members"] = {} if message.params is None else members(message.params)
-        except ValueError:
-            kept["members"] = None
-    return kept["members"]
 
 
 _ABSENT = Raw(b"")
@@ -182,21 +178,10 @@ _usual = msgspec.json.Decoder(_UsualEnvelope)
 _skimmed = msgspec.json.Decoder(_Skimmed)
 _id = msgspec.json.Decoder(Id)
 _error = msgspec.json.Decoder(_Error)
-_encoder = msgspec.json.Encoder()
 
 
-def write(message: Message) -> bytes:
-    """The message as JSON text. Payloads may contain line ends between tokens; the framings remove them."""
-    return _encoder.encode(message)
-
-
-def read(data: bytes) -> Message | Malformed:
-    """Read one message of a server. Payloads are not checked.
-
-    A message with an id but without method, result and error counts as a broken response, so that the request with this
-    id fails at once instead of at its deadline.
-    """
-    return _read(data, bare_id_answers=True, max_slow_bytes=MAX_SURROGATE_BYTES)
+write: Callable[[Message], bytes] = msgspec.json.Encoder().encode
+"""The message as JSON text. Payloads may contain line ends between tokens; the framings remove them."""
 
 
 def read_unless_slow(data: bytes) -> Message | Malformed | None:
@@ -228,14 +213,17 @@ def read_id(data: bytes) -> Id | None:
     return id if _is_valid_id(id) else None
 
 
-def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.inf) -> Message | Malformed:
-    """Read one message.
+def read(
+    data: bytes, *, bare_id_answers: bool = True, max_slow_bytes: float = MAX_SURROGATE_BYTES
+) -> Message | Malformed:
+    """Read one message, by default of a server, where a bare id fails its request at once instead of at its deadline.
+    Payloads are not checked.
 
     Args:
         bare_id_answers: an id without method, result and error is a broken response, not a request without its method.
         max_slow_bytes: bytes up to which a message that msgspec refuses is decoded the slow way.
     """
-    if (why := _not_utf8(data)) is not None:
+    if not data.isascii() and (why := _not_utf8(data)) is not None:
         return why
     message = _read_usual(data)
     if message is not None:
@@ -245,6 +233,10 @@ def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.in
     except DECODE_ERRORS as problem:
         return _reread(data, problem, bare_id_answers, max_slow_bytes)
     return _classify(envelope, bare_id_answers)
+
+
+_read_from_client = partial(read, bare_id_answers=False, max_slow_bytes=math.inf)
+"""An id alone may also be a request without its method."""
 
 
 def _read_usual(data: bytes) -> Message | None:
@@ -309,7 +301,7 @@ def receive_checked(data: bytes, malformed: MalformedMessages) -> ParsedInput:
 def receive_at_once(data: bytes) -> ParsedInput | None:
     """`receive(data)`; None if it may take more than a few milliseconds."""
     if len(data) <= LIGHT_TOKENS:
-        return receive(data)
+        return _receive_whole(data)
     return _receive_outlined(data, outline_soon) or (None if is_heavy(data) else _receive_whole(data))
 
 
@@ -351,10 +343,6 @@ def _receive_outlined(data: bytes, make_outline: Callable[[Raw], Raw]) -> Parsed
         return None
     checked = _check_params_size(outlined)
     return ParsedInput(message if checked is outlined else checked, None)
-
-
-def _read_from_client(data: bytes) -> Message | Malformed:
-    return _read(data, bare_id_answers=False)  # an id alone may also be a request without its method
 
 
 def _check_params_size(message: Message | Malformed) -> Message | Malformed:
@@ -407,7 +395,7 @@ def read_batch(data: bytes) -> list[Message | Malformed] | None:
 
     def read_item(item: bytes) -> Message | Malformed:
         nonlocal left
-        message = _read(item, bare_id_answers=True, max_slow_bytes=left)
+        message = read(item, max_slow_bytes=left)
         if may_hold_surrogates(item):
             left -= len(item)
         return message

@@ -172,13 +172,10 @@ class Peer(Generic[T]):
         self._begin_sending = trio.Lock()
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
-        self.received_count = self.response_count = 0
-        """Numbers of all messages of the other side, and of the responses among them."""
-
-    @property
-    def unasked_count(self) -> int:
-        """Number of requests and notifications of the other side, and of what it sent that is no message."""
-        return self.received_count - self.response_count
+        self.received_count = 0
+        """Number of all messages of the other side."""
+        self.unasked_count = 0
+        """Number of its requests and notifications, and of what it sent that is no message."""
 
     @property
     def hears_unasked(self) -> bool:
@@ -243,6 +240,7 @@ class Peer(Generic[T]):
 
     def _on_message(self, received: ReceivedMessage) -> None:
         self.received_count += 1
+        self.unasked_count += 1
         message = received.message
         if isinstance(message, LongMessage):
             read = self._read_long(message)
@@ -286,7 +284,7 @@ class Peer(Generic[T]):
         return long.read()
 
     def _on_response(self, message: Success | Failure) -> None:
-        self.response_count += 1
+        self.unasked_count -= 1
         if not self._outstanding.on_response(message):
             size = len(message.result) if isinstance(message, Success) else len(message.error.data or b"")
             self._on_unknown_id(message.id, size)

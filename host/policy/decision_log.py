@@ -554,7 +554,7 @@ class DecisionLog:
             form = RecordForm("decision", {each: _bounded(value) for each, value in fields.items()}, ("args", "client"))
             if len(name) <= LONGEST_TEXT:
                 self._keep(key, form)
-        return form, arguments, shorten(record.client)
+        return form, arguments, record.client if len(record.client) <= LONGEST_TEXT else shorten(record.client)
 
     def _keep(self, key: object, form: RecordForm) -> None:
         if len(self._forms) >= MAX_FORMS:
@@ -598,18 +598,14 @@ class RequestRecord:
     """The records of one request: its decision before it is sent, and its outcome, once. A request that is never sent
     gets neither."""
 
-    __slots__ = ("_began", "_log", "_record", "_seq")
+    __slots__ = ("_began", "_log", "_seq", "open")
 
     def __init__(self, log: DecisionLog) -> None:
         self._log = log
-        self._record: AuditRecord | None = None
+        self.open: AuditRecord | None = None
+        """The decision, once it is written and as long as the outcome is not."""
         self._seq = 0
         self._began = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the decision is written and the outcome is not."""
-        return self._record is not None
 
     def begin(self, record: AuditRecord) -> None:
         """Write the decision.
@@ -617,15 +613,15 @@ class RequestRecord:
         Raises:
             AuditUnavailable: it cannot be written, so the request must not be sent.
         """
-        assert self._record is None, "a request is sent once for each record"
+        assert self.open is None, "a request is sent once for each record"
         self._seq = self._log.record_decision(record)
-        self._record, self._began = record, self._log.now()
+        self.open, self._began = record, self._log.now()
         self._log.in_flight[record.subject.item.server] += 1
 
     def end(self, outcome: str = "answered", size: int = 0) -> None:
         """Write the outcome, if the request was sent and its outcome is not written yet. `size`: bytes of the
         result."""
-        record, self._record = self._record, None
+        record, self.open = self.open, None
         if record is not None:
             self._log.in_flight[record.subject.item.server] -= 1
             self._log.record_outcome(record, self._seq, outcome, self._log.now() - self._began, size)

@@ -124,7 +124,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
             StaleApproval: what `Gate.admit` found does not hold any more.
             AuditUnavailable: the decision cannot be written, so the request must not be sent.
         """
-        if self._record.is_open:
+        if self._record.open is not None:
             self._check_visible()
         else:
             self._record.begin(self._gate._revalidate(self))
@@ -181,7 +181,8 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
 
     def release(self) -> None:
         """Release the permit: nothing more is sent with it. The next call can use a once-grant that was not spent."""
-        self._record.end()
+        if self._record.open is not None:
+            self._record.end()
         if self.admission.grant is not None:
             self._gate.authorizer.grants.release(self.admission.grant)
 
@@ -386,10 +387,9 @@ class Gate:
 
     def _call_permit(self, exchange: Exchange, ref: EntryRef, admission: Admission) -> CallPermit:
         server = ref.source.server
-        if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
+        if (meter := self.policies.meter_of(server)) is None:  # a reload may have removed it while a person was asked
             raise stale_approval(ref.item)
-        meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
-        return CallPermit(ISSUER, self, exchange, ref, admission, meter, record)
+        return CallPermit(ISSUER, self, exchange, ref, admission, meter, RequestRecord(self.decision_log))
 
     def client_may_confirm(self, ref: EntryRef, caller: Caller, through: str) -> bool:
         """Whether the caller itself may have to confirm a request for this entry. `through`: see `Exchange`."""

@@ -49,6 +49,7 @@ class Policies:
         """Put these policies into effect; return the servers whose rules changed. Does not begin an epoch."""
         former = self._rules
         self._specs = dict(servers)
+        self._trusted_texts = {server for server, spec in servers.items() if spec.trust is not _UNTRUSTED}
         self.views.replace_servers(servers)
         self._rules = {server: _rules(spec, former.get(server)) for server, spec in servers.items()}
         self.wanting_claims = frozenset(
@@ -99,6 +100,11 @@ class Policies:
             self._meters[server] = Meter(server, spec.limits, spec.trust)
         return self._meters[server]
 
+    def meter_of(self, server: str) -> Meter | None:
+        """The meter of a server; None if the configuration does not have it."""
+        found = self._meters.get(server)
+        return self.meter(server) if found is None and server in self._specs else found
+
     def trust(self, server: str) -> Trust:
         """The trust level of a server; untrusted if it is not configured."""
         spec = self._specs.get(server)
@@ -118,7 +124,7 @@ class Policies:
 
     def shows_apps(self, server: str) -> bool:
         """Whether clients may see the server's pages (MCP Apps), which run in the client."""
-        return self.trust(server) is not _UNTRUSTED
+        return server in self._trusted_texts
 
     def takes_client_folder(self, server: str) -> bool:
         """Whether the server runs once per folder of a client, so that only clients with a folder can use it."""
@@ -132,7 +138,7 @@ class Policies:
 
     def sanitizes(self, server: str) -> bool:
         """Whether invisible characters are removed from the server's texts before models and terminals get them."""
-        return self.trust(server) is _UNTRUSTED
+        return server not in self._trusted_texts
 
     def sanitize(self, server: str, raw: Raw) -> Raw:
         """A short JSON text of a server as a model or terminal may get it."""

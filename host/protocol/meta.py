@@ -15,12 +15,12 @@ from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import (
     EMPTY_OBJECT,
+    NULL,
     encode,
     encode_object,
     is_object,
     may_contain_word,
     members,
-    unless_null,
     value,
 )
 from host.jsonrpc.twins import fold_name
@@ -80,8 +80,8 @@ def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     Raises:
         InvalidParams: `_meta` is not an object.
     """
-    meta = unless_null(params.get(META))  # as for the Python SDK's server
-    if meta is None:
+    meta = params.get(META)
+    if meta is None or meta == NULL:  # as for the Python SDK's server
         params.pop(META, None)
         if token is not None:
             params[META] = encode({PROGRESS_TOKEN: token})

@@ -64,9 +64,7 @@ from host.protocol.methods import (
     target_of,
 )
 from host.protocol.negotiated import ALL_CAPABILITIES, SUBSCRIPTION_FLAG, NegotiatedServer
-from host.protocol.server_requests import (
-    URL_REQUIRED,
-)
+from host.protocol.server_requests import URL_REQUIRED
 from host.protocol.versions import SESSION, STATELESS
 from host.router.instructions import merged_instructions
 from host.router.lists import Lists
@@ -94,6 +92,7 @@ from host.seal import Seal
 from host.source import Endpoint, EntryRef
 from host.upstream.client import Client
 from host.upstream.runtime import Runtime
+from host.upstream.supervisor import UpstreamServer
 from host.upstream.upstreams import Upstreams
 
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
@@ -406,7 +405,7 @@ class Router:
         """
         server, exchange, upstreams = permit.ref.source.server, permit.exchange, self.upstreams
         # The server may have been stopped or restarted, and its lists got old, while a person was asked.
-        while (step := next_sending(self._look_at_server(permit), past)) is not LEASE:
+        while (step := next_sending(self._look_at_server(permit, upstream := upstreams[server]), past)) is not LEASE:
             if step is Sending.WAIT_STARTED:
                 await upstreams.wait_started(server, exchange.caller)
             elif step is Sending.REREAD:
@@ -414,7 +413,7 @@ class Router:
             else:
                 raise _keeps_changing(server)
             past = past.after(step)
-        async with upstreams[server].lease(exchange) as lease:
+        async with upstream.lease(exchange) as lease:
             if (step := next_sending(self._look_at_connection(permit, lease.client, past), past)) is not SEND:
                 return step
             try:
@@ -449,12 +448,12 @@ class Router:
                 return url_input_required(problem, permit)
         return None
 
-    def _look_at_server(self, permit: CallPermit) -> Reached:
+    def _look_at_server(self, permit: CallPermit, upstream: UpstreamServer) -> Reached:
         """The present knowledge of the server of an admitted request, of which nothing is leased."""
-        server, exchange = permit.ref.source.server, permit.exchange
-        is_starting = self.upstreams.is_starting(server, exchange.caller)
+        exchange = permit.exchange
+        is_starting = upstream.is_starting(exchange.caller)
         was_asked = permit.admission.access is not None and exchange.request.method in TARGETED
-        is_old = was_asked and self.upstreams.are_old(exchange.caller, server)
+        is_old = was_asked and self.upstreams.are_old(exchange.caller, permit.ref.source.server)
         return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
 
     def _look_at_connection(self, permit: CallPermit, client: Client, past: Sent) -> Reached:

@@ -181,7 +181,9 @@ class Credential(Authorization):
 
     @property
     def is_absent(self) -> bool:
-        return self._header is None and (self.login is None or self.login.is_over) and not self._needs_nobody
+        if self._header is not None or not (self.login is None or self.login.is_over):
+            return False
+        return self.spec.oauth is None or not self._needs_nobody
 
     @property
     def _can_have_token(self) -> bool:

@@ -183,8 +183,8 @@ class Upstreams:
     def source(self, server: str, caller: Caller) -> Source:
         """The source of what the server offers this caller, as far as is known. A server that is not configured, or was
         never connected, counts as one with sessions."""
-        connection = self.find(server, caller)
-        return Source(server, SESSION) if connection is None else connection.source
+        found = self.by_id.get(server)
+        return Source(server, SESSION) if found is None else found.connection(caller).source
 
     def at(self, endpoint: Endpoint) -> Iterable[str]:
         """The ids of the servers that answer at an endpoint."""

@@ -99,7 +99,7 @@ class CallScope(Timed):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: object) -> bool:
-        self.deadline = math.inf
+        self._deadline = math.inf  # which needs no alarm
         if not self._stays:
             return self._leave(problem)
         self._is_taken = False
@@ -111,7 +111,7 @@ class CallScope(Timed):
     def end_wait(self, problem: BaseException | None) -> bool:
         """End what the deadline was for; `problem` ended it. Returns whether that was the deadline: what follows is not
         cancelled then."""
-        self.deadline = math.inf
+        self._deadline = math.inf  # which needs no alarm
         if not self._is_late or self.cancel_called:
             return False
         try:

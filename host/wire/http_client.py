@@ -203,9 +203,8 @@ class HttpLink:
         with self._exchanges:
             repeatable = isinstance(message, Request) and message.method in REPEATABLE_METHODS
             try:
-                answer = await self._origin.request(
-                    "POST", self._headers_of(parcel), write(message), repeatable=repeatable
-                )
+                headers = self._headers_of(parcel.headers) if parcel.headers else self._post_headers
+                answer = await self._origin.request("POST", headers, write(message), repeatable=repeatable)
             except Unreachable as lost:
                 raise self._unreachable(lost, len(self._exchanges) - 1) from lost.__cause__
             try:
@@ -265,10 +264,7 @@ class HttpLink:
         self._post_headers = self._headers(*_POST_FIELDS)
         self._with_fields = lru_cache(MAX_KEPT_HEADERS)(partial(_with_fields, self._post_headers))
 
-    def _headers_of(self, parcel: Parcel) -> Headers:
-        fields = parcel.headers
-        if not fields:
-            return self._post_headers
+    def _headers_of(self, fields: tuple[tuple[str, str], ...]) -> Headers:
         if len(fields) > MAX_KEPT_FIELDS:
             return _with_fields(self._post_headers, fields)
         return self._with_fields(fields)

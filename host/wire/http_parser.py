@@ -88,7 +88,7 @@ class ResponseParser:
         Raises:
             TooManyInterim, BadResponse: they are refused. Parts of the body before them may be taken.
         """
-        if not self.started and self._take_known(data):
+        if self._known is not None and not self.started and self._take_known(data, *self._known):
             return
         self.started = True
         if not self.head_done:
@@ -123,12 +123,9 @@ class ResponseParser:
         found = None if field is None else _KEEP_ALIVE_TIMEOUT.search(field)
         return float(found[1]) if found else None
 
-    def _take_known(self, data: bytes) -> bool:
+    def _take_known(self, data: bytes, head: bytes, status: int, fields: dict[bytes, bytes], length: int) -> bool:
         """Take a whole response that repeats the former head. httptools does not see it, and need not: it expects a new
         response before and after."""
-        if self._known is None:
-            return False
-        head, status, fields, length = self._known
         if len(data) != len(head) + length or not data.startswith(head):
             return False
         self.status, self.fields = status, fields

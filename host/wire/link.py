@@ -49,12 +49,11 @@ def received_in(text: bytes, batches: bool, about: Id | None = None) -> list[Rec
     """The messages in one line, body or event of a server; see `read_unless_long`. A byte order mark before them, which
     .NET writes, is left out (RFC 8259, 8.1)."""
     text = text.removeprefix(BOM_UTF8)
-    return [
-        ReceivedMessage(message, about, len(text), text[:MAX_SHOWN])
-        if isinstance(message, Malformed)
-        else ReceivedMessage(message, about)
-        for message in read_unless_long(text, batches)
-    ]
+    found: list[ReceivedMessage] = []
+    for message in read_unless_long(text, batches):  # no comprehension, which is a function
+        beside = (len(text), text[:MAX_SHOWN]) if isinstance(message, Malformed) else ()
+        found.append(ReceivedMessage(message, about, *beside))
+    return found
 
 
 Deliver = Callable[[ReceivedMessage], None]

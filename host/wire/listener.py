@@ -92,10 +92,6 @@ class _Server(ListenerParts):
         self._second = -1
         self._date = b""
 
-    def ends_after_answer(self, connection: ClientConnection) -> bool:
-        """Whether the connection is closed after its current response, to make room for others or to stop."""
-        return self.acceptor.stopping or self.acceptor.slots.ends_after_answer(connection)
-
     def date(self) -> bytes:
         """The present date, for the header of a response."""
         second = int(time.time())
@@ -212,7 +208,7 @@ class ClientConnection(ClientSocket):
     async def _answer(self, head: RequestHead) -> bool:
         """Have the app answer a request. False if the connection has ended with it."""
         acceptor = self.server.acceptor
-        self._busy, self.deadline = True, math.inf
+        self._busy, self._deadline = True, math.inf
         acceptor.slots.set_phase(self, _REQUEST, self.server.now())
         try:
             request = self._request = _Request(self, head)
@@ -390,6 +386,7 @@ class _Request:
         "is_whole",
         "keeps_alive",
         "response",
+        "take_scope",
     )
 
     def __init__(self, connection: ClientConnection, head: RequestHead) -> None:
@@ -403,6 +400,7 @@ class _Request:
         """See `asgi.Immediate.go_on`."""
         self.keeps_alive = head.keeps_alive
         """Another request may follow on the connection."""
+        self.take_scope = connection.calls.take
         self._connection = connection
         self._waits_for_continue = head.expects_continue
         self._chunked = ChunkedBody() if head.length is None else None
@@ -441,10 +439,6 @@ class _Request:
             self._connection.abort()
         if self._reading:
             self._connection.wake_reader()
-
-    def take_scope(self) -> CallScope:
-        """See `asgi.Immediate`."""
-        return self._connection.calls.take()
 
     def take_body(self, limit: int) -> bytes | None:
         """See `asgi.Immediate`."""
@@ -505,9 +499,11 @@ class _Request:
         self._content += content
 
     def _ends(self) -> bool:
-        """Whether the connection is closed after the response, which must tell its client so."""
-        connection = self._connection
-        return not (self.keeps_alive and self.is_whole) or connection.server.ends_after_answer(connection)
+        """Whether the connection is closed after the response, to make room for others or to stop, or since the request
+        leaves it so. The response must tell its client."""
+        acceptor = self._connection.server.acceptor
+        is_last = acceptor.stopping or not (self.keeps_alive and self.is_whole)
+        return is_last or acceptor.slots.ends_after_answer(self._connection)
 
     def begin_response(
         self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, moves: Callable[[], object]

@@ -457,8 +457,11 @@ class Replies:
         return reply
 
     def end(self, reply: Reply) -> None:
+        """Watch for the client's disconnect no longer, nor for silence."""
         self._due.pop(reply, None)
-        reply.unwatch_client()
+        reply.leaving = None
+        if reply.watching is not None:
+            reply.watching.cancel()
 
     def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
         """Start a task, whose errors concern nothing else."""
@@ -501,8 +504,9 @@ class Reply:
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
         leaving: CallScope | None = None,
     ) -> None:
-        self._leaving = leaving
-        self._watching: trio.CancelScope | None = None
+        self.leaving = leaving
+        """Cancelled when the client disconnects, once that is watched for; None from then on, and at the end."""
+        self.watching: trio.CancelScope | None = None
         """Scope around the watch for the client's disconnect; None while there is none."""
         self._http_request = http_request
         self._headers = headers
@@ -544,22 +548,16 @@ class Reply:
 
     def watch_client(self) -> None:
         """Watch for the client's disconnect from now on."""
-        leaving, self._leaving = self._leaving, None
+        leaving, self.leaving = self.leaving, None
         if leaving is not None:
-            self._watching = trio.CancelScope()
-            self._start_soon(partial(self._watch, leaving, self._watching))
+            self.watching = trio.CancelScope()
+            self._start_soon(partial(self._watch, leaving, self.watching))
 
     async def _watch(self, leaving: CallScope, watching: trio.CancelScope) -> None:
         with watching:
             await wait_disconnected(self._http_request.receive)
             if not watching.cancel_called:  # otherwise the scope is that of the connection's next request by now
                 leaving.cancel("the client left")
-
-    def unwatch_client(self) -> None:
-        """Watch for the client's disconnect no longer."""
-        self._leaving = None
-        if self._watching is not None:
-            self._watching.cancel()
 
     def finish(self, answer: Success | Failure | None, status: int = 200) -> Awaitable[None]:
         """Send the answer and end the reply. None: there is no (further) answer, for instance because the client
