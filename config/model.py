@@ -44,7 +44,7 @@ from config.keys import NO_KEY, STRICT, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
 from config.references import CLIENT_FOLDER, Expander, Secret, mask
-from config.sandbox import OFF_WORD, SandboxKey
+from config.sandbox import OFF_WORD, Sandbox, SandboxKey, without
 from config.types import (
     DEFAULT_HOST,
     LONGEST_LIMIT,
@@ -160,6 +160,14 @@ class Trust(StrEnum):
     TRUSTED = "trusted"
     STANDARD = "standard"
     UNTRUSTED = "untrusted"
+
+
+class Unconfined(StrEnum):
+    """Why an untrusted program without the key `sandbox` runs as the user: it did so before that key followed from
+    trust, and nobody has chosen yet, or a person chose that."""
+
+    OPEN = "open"
+    CHOSEN = "chosen"
 
 
 class Isolation(StrEnum):
@@ -721,7 +729,7 @@ class Defaults(Strict):
             "Default policy for everything that consent does not mention. trusted: everything is allowed, including "
             "changed definitions. standard: calls are allowed, changed definitions need approval; sampling and opening "
             "a URL need confirmation. untrusted: all definitions need approval and all calls confirmation, invisible "
-            "characters are removed, and the server's own requests are denied.",
+            "characters are removed, the server's own requests are denied, and its program is confined (sandbox).",
             "standard",
         ),
     ] = Trust.STANDARD
@@ -759,6 +767,10 @@ class BaseServer(Defaults, ABC):
     """The environment variables that it is started or reached with; None: not set, and a client may hand it over."""
     defaulted: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
     """The keys that it has from `defaults`."""
+    confined_by_trust: Annotated[SkipJsonSchema[bool], NO_KEY] = field(default=False, compare=False)
+    """Whether it is an untrusted program without the key `sandbox`, whose sandbox follows from that."""
+    unconfined: Annotated[SkipJsonSchema[Unconfined | None], NO_KEY] = field(default=None, compare=False)
+    """Why a program whose sandbox would follow from its trust has none (`host.policy.confinement`)."""
     replaced: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
     """Sentences on what passes since a key of its own replaces that of `defaults` as a whole."""
     longest_name: Annotated[SkipJsonSchema[int], NO_KEY] = LONGEST_NAME
@@ -869,10 +881,8 @@ class BaseServer(Defaults, ABC):
         return False
 
     def describe_sandbox(self, means: str = "") -> str:
-        """One line for people: what its program is given, and the means that hold it; empty if it is not confined."""
-        if self.sandbox is None:
-            return ""
-        return f"{self.sandbox.describe()}{f'; held by {means}' if means else ''}"
+        """One line for people: what its program is given, why, and the means that hold it. Empty if it is none."""
+        return ""
 
     def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
         """The keys of the file that others of it give no meaning."""
@@ -969,6 +979,24 @@ class StdioServer(BaseServer):
             text = "eras: both would start the program twice in a folder of a client; remove it, or write another cwd"
             yield ("eras",), InvalidKey(text)
 
+    def describe_sandbox(self, means: str = "") -> str:
+        if self.sandbox is not None:
+            held = f"; held by {means}{without(means)}" if means else ""
+            return f"{self.sandbox.describe()}{held}{self._origin_of_sandbox()}"
+        match self.unconfined:
+            case Unconfined.OPEN:
+                why = f", as before, until you choose: colonnade sandbox {self.id} strict, or off"
+            case Unconfined.CHOSEN:
+                why = ", as a person chose for this command"
+            case _:
+                why = self._origin_of_sandbox()
+        return f"off: it runs as your user{why}"
+
+    def _origin_of_sandbox(self) -> str:
+        if self.confined_by_trust:
+            return " (strict, from trust: untrusted)"
+        return " (from defaults.sandbox)" if "sandbox" in self.defaulted else ""
+
     def describe(self) -> str:
         """One line that is safe to show: the program's base name and the number of its arguments."""
         count = len(self.command) - 1
@@ -1015,6 +1043,8 @@ class StdioServer(BaseServer):
             declared=f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}",
         )
         errors_below(placed._contradictions(value))
+        if placed.trust is Trust.UNTRUSTED and "sandbox" not in value:
+            placed = dataclasses.replace(placed, sandbox=Sandbox(), confined_by_trust=True)
         return placed
 
 

@@ -264,6 +264,13 @@ def _in_units(key: str, value: object) -> object:
     return f"{value:g}" if isinstance(value, float) else value
 
 
+def without(means: str) -> str:
+    """What these means do not hold that others would, as the end of a line for people."""
+    if not means.endswith("alone") or not means.startswith("Landlock"):
+        return ""
+    return ", which does not hold: sockets of your user, UDP, the view of other processes, the number of processes"
+
+
 def _read_sandbox(value: object) -> object:
     """`off` is none, `strict` one without exceptions."""
     if isinstance(value, dict):
@@ -282,6 +289,6 @@ SandboxKey = Annotated[
     desc(
         "What of this machine the program is given. strict: a home of its own, the system's libraries and what its "
         "command names, and no network. off: everything that the user has.",
-        "off",
+        "off, but for trust: untrusted, where it is strict",
     ),
 ]

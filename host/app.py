@@ -46,6 +46,7 @@ from host.journal import ConsoleFailed, EntryOmitted, InternalError, Journal, ex
 from host.live_config import LiveConfig
 from host.memory import Budget
 from host.notify.notices import Notifier, session_bus
+from host.policy.confinement import settled
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
@@ -164,7 +165,6 @@ async def open_host(
     async with (
         _open_consent(config, state, journal) as consent,
         _open_servers(
-            config,
             state,
             journal,
             consent,
@@ -178,6 +178,7 @@ async def open_host(
         trio.open_nursery() as nursery,
     ):
         runtime, upstreams, keeper = servers
+        config = consent.config
         router = Router(runtime, upstreams, seal)
         live = LiveConfig(config, runtime, upstreams, memory, certificate=certificate, stdio=single_client)
         clients = ConnectedClients()
@@ -238,8 +239,9 @@ def _open_notifier(admin: HostAdmin, runtime: Runtime, keeper: Keeper, state: St
 
 
 class _Consent(NamedTuple):
-    """The gate, and where its decisions are kept."""
+    """The gate, and where its decisions are kept. `config`: with the sandboxes that these lead to."""
 
+    config: Config
     audit: Audit
     store: Store
     gate: Gate
@@ -256,10 +258,12 @@ async def _open_consent(config: Config, state: State, journal: Journal) -> Async
         DecisionLog(audit, journal) as decision_log,
     ):
         trusts = {server: spec.trust for server, spec in config.servers.items()}
+        pins = Pins(store, trusts, await store.read_definitions(), on_lost=decision_log.record_lost_definitions)
+        config = settled(config, pins)
         gate = Gate(
             config.servers,
             config.callers,
-            Pins(store, trusts, await store.read_definitions(), on_lost=decision_log.record_lost_definitions),
+            pins,
             ConfirmationQueue(Grants(store), config.ask, decision_log.record_confirmation),
             decision_log,
         )
@@ -268,12 +272,11 @@ async def _open_consent(config: Config, state: State, journal: Journal) -> Async
         gate.authorizer.revoke_unruled()
         with suppress(StateError):  # as in `LiveConfig._take`
             await gate.authorizer.grants.store_revocations()
-        yield _Consent(audit, store, gate)
+        yield _Consent(config, audit, store, gate)
 
 
 @asynccontextmanager
 async def _open_servers(
-    config: Config,
     state: State,
     journal: Journal,
     consent: _Consent,
@@ -295,7 +298,7 @@ async def _open_servers(
             text = f"{of}, because its override cannot be applied exactly: {excerpt(entry.left_out)}"
         journal.note(EntryOmitted(entry.ref.server, text))
 
-    store, gate = consent.store, consent.gate
+    config, store, gate = consent.config, consent.store, consent.gate
     catalog = Catalog(
         list(config.servers),
         gate.definitions.is_visible_cached,

@@ -401,6 +401,8 @@ _ANSWERS = {
     "approve": "approved",
     "reject": "rejected",
     "unapprove": "approval taken back",
+    "confine": "to be confined",
+    "unconfine": "to stay unconfined",
 }
 
 

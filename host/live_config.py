@@ -12,12 +12,13 @@ from types import MappingProxyType
 
 import trio
 
-from config import AuditDetail, Config, ConfigError, Secret, StdioServer, load
+from config import AuditDetail, Config, ConfigError, Secret, StdioServer, Unconfined, load
 from config.diff import difference, have_equal_order, listen_in_effect
 from config.environment import differing, new_values
 from host.client_process import ClientProcess
 from host.journal import ConfigReloaded
 from host.memory import Budget
+from host.policy.confinement import settled
 from host.policy.rows import ChangeRow
 from host.policy.widening import changes_as_data, widenings, without_widenings
 from host.storage.store import StateError
@@ -148,6 +149,16 @@ class LiveConfig:
                 await self._adopt(client)
             return outcome
 
+    async def settle(self) -> None:
+        """Put into effect what a person chose about the sandboxes of untrusted programs, here or elsewhere."""
+        async with self._reading:
+            config = self._settled(self.config)
+            if config.servers != self.config.servers or _choices(config) != _choices(self.config):
+                self._apply(config, difference(self.config, config).restart)
+            if self.waiting_changes:
+                id, read = self._waiting
+                self._waiting = (id, self._settled(read))
+
     async def compare(self) -> ConfigReloaded | None:
         """Read the configuration, and show what in it waits for a person. Nothing takes effect. The outcome if the
         configuration is invalid."""
@@ -185,7 +196,10 @@ class LiveConfig:
         )
         if (address := present.given_address) is not None:
             config = replace(config, listen=replace(config.listen, address=address), given_address=address)
-        return config
+        return self._settled(config)
+
+    def _settled(self, config: Config) -> Config:
+        return settled(config, self._runtime.gate.definitions.pins)
 
     async def _adopt(self, client: ClientProcess) -> None:
         """Fill in what servers lack and this client has. The file is read with the values and without: only a server
@@ -260,7 +274,8 @@ class LiveConfig:
             self._runtime.journal.note(outcome)
             return outcome
         self._was_rejected = False
-        config = without_widenings(self.config, taken) if wider else taken
+        # A change that waits leaves a launch as it was, and so it may leave it unconfined.
+        config = self._settled(without_widenings(self.config, taken)) if wider else taken
         diff, since_start = difference(self.config, config), difference(self._initial, read)
         # Records come first, and taking away holds before it is stored (docs/design.md, "Decisions").
         self._runtime.gate.decision_log.record_configuration("config", config.source)
@@ -338,6 +353,10 @@ class LiveConfig:
         self._upstreams.apply(config.servers, restarted)
         for client in self._clients:
             client.refused = differing(config.servers, client.environment)
+
+
+def _choices(config: Config) -> list[Unconfined | None]:
+    return [spec.unconfined for spec in config.servers.values()]
 
 
 def _wrong_servers(config: Config) -> set[str]:

@@ -71,7 +71,7 @@ async def try_servers(
     """
     wanted = list(servers)
     async with open_host(config, state, journal, starts=False) as host:
-        enabled = {id: spec for id, spec in config.servers.items() if not spec.disabled}
+        enabled = {id: spec for id, spec in host.live.config.servers.items() if not spec.disabled}
         known = {id for id, spec in enabled.items() if await _is_known(host, spec)}
         unknown = [id for id in wanted if id not in known]
         if unknown and not may_try(unknown):

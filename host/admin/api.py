@@ -152,6 +152,7 @@ ROUTES = (
             ("confirmations/deny-all", "Deny all confirmations of a server that were shown", Done),
             ("definitions/list", "All definitions that a server offers, and its rules", DefinitionList),
             ("definitions/decide", "Approve, reject or revoke a definition", Done),
+            ("servers/sandbox", "Choose whether a program is confined that ran before without", Done),
             ("definitions/decide-all", "Approve or reject all definitions of a server that were shown", Done),
             ("grants/revoke", "Revoke a grant", Done),
             ("explain", "Explain what would become of a call", Explanation),

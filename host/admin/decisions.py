@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from config import Channel, Trust
+from config import Channel, ServerSpec, StdioServer, Trust, Unconfined
 from config.problems import did_you_mean
 from host.addresses import suffix_of
 from host.admin.schema import AdminError, DefinitionList, Done
@@ -91,8 +91,12 @@ class PolicyAdmin:
             rows.append(definition_as_data(self._gate, each, caller, whole=left >= 0))
         self._check_server(server)
         spec = self._gate.policies.spec(server)
-        sandbox = "" if spec is None else spec.describe_sandbox()
+        sandbox = "" if spec is None else spec.describe_sandbox(self._means(server))
         return {"definitions": rows, "rules": rules_as_data(self._gate, server), "sandbox": sandbox}
+
+    def _means(self, server: str) -> str:
+        """The means that confine its program; empty if none is known to run."""
+        return ""
 
     def _check_server(self, server: str) -> None:
         """Raises AdminError if the configuration does not have the server."""
@@ -136,6 +140,18 @@ class PolicyAdmin:
         self.mark_changed("held", "catalog", "servers")
         count = len(chosen)
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
+
+    async def choose_sandbox(self, server: str, sandbox: str, channel: Channel) -> Done:
+        """Choose whether an untrusted program is confined that was approved before such programs were."""
+        self._check_server(server)
+        spec = self._gate.policies.spec(server)
+        if spec is None or spec.unconfined is not Unconfined.OPEN:
+            raise AdminError(f"about {server} there is nothing to choose: {_why_settled(spec)}")
+        with as_admin_errors():
+            await self._gate.definitions.choose_sandbox(server, confined=sandbox == "strict", by=channel.value)
+        self.mark_changed("servers", "held", "grants")
+        outcome = "it is confined" if sandbox == "strict" else "it runs unconfined, until its command is another one"
+        return {"done": f"{server}: {outcome}."}
 
     async def revoke(self, grant: str, channel: Channel) -> Done:
         """Revoke a grant."""
@@ -201,6 +217,16 @@ class PolicyAdmin:
             return item
         remedy = did_you_mean(name, names[kind]) or "colonnade list shows its entries"
         raise AdminError(f"{item.server} has no {kind.value} {visible(name)[:200]!r}; {visible(remedy)}")
+
+
+def _why_settled(spec: ServerSpec | None) -> str:
+    if not isinstance(spec, StdioServer):
+        return "it is no program"
+    if spec.unconfined is Unconfined.CHOSEN:
+        return "a person chose that it stays unconfined; write sandbox: strict to have it confined"
+    if spec.confined_by_trust:
+        return "it is confined, since it is not trusted; write sandbox: off to have it started without"
+    return "the file says it (sandbox), or its trust"
 
 
 @contextmanager

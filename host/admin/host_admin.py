@@ -116,6 +116,11 @@ class HostAdmin(PolicyAdmin):
             raise AdminError("none of these confirmations is pending any more: look again")
         return {"done": f"{denied} confirmation{'' if denied == 1 else 's'} of {server}: denied."}
 
+    async def choose_sandbox(self, server: str, sandbox: str, channel: Channel) -> Done:
+        done = await super().choose_sandbox(server, sandbox, channel)
+        await self._control.settle()
+        return done
+
     async def control(self, server: str, action: str) -> Done:
         spec = self._spec(server)
         if action == "restart":
@@ -198,6 +203,9 @@ class HostAdmin(PolicyAdmin):
         self._spec(server)
         lines = self._runtime.journal.output(server, after)
         return {"lines": [{"n": each.number, "t": each.t, "line": each.line, "stream": each.stream} for each in lines]}
+
+    def _means(self, server: str) -> str:
+        return self._runtime.journal.means.get(server, "")
 
     def _check_channel(self, channel: Channel) -> None:
         if channel not in self._confirmations.spec.answers:

@@ -111,9 +111,10 @@ class ServerRow(ServerStatus):
     is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `uncounted`
     is the number of tools whose claims do not count, though a rule wants some; `left_out` are
     definitions that clients could not read; `list_problems` are sentences about lists that could not be read, or have
-    something wrong. `sandbox`: what its program is given, and what holds it in that, if it was started; empty if it is
-    not confined. `login_failed`: why the last login that was begun at this host came to
-    nothing, until another one is begun; empty if it did not."""
+    something wrong. `sandbox`: what its program is given, and what holds it in that, if it was started, or that it runs
+    as the user; empty if it is none. `sandbox_open`: a person has to choose about that (`SandboxRequest`).
+    `login_failed`: why the last login that was begun at this host came to nothing, until another one is begun; empty if
+    it did not."""
 
     trust: str
     latency_ms: float | None
@@ -128,6 +129,7 @@ class ServerRow(ServerStatus):
     list_problems: list[str]
     warnings: list[str]
     sandbox: str
+    sandbox_open: bool
     login_failed: str
 
 
@@ -409,6 +411,9 @@ class HostControl(Protocol):
     def set_disabled(self, server: str, *, disabled: bool) -> None:
         """Leave the server out, or take it in again, until a person has the configuration read again."""
 
+    async def settle(self) -> None:
+        """Put into effect what a person chose about sandboxes."""
+
     async def reload(self, *, shown: str | None) -> ConfigReloaded:
         """Read the configuration again. With `shown`, nothing changes if the file has other changes by now than those
         that were shown under this id."""
@@ -428,6 +433,9 @@ class DecisionApi(Protocol):
     async def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Done: ...
 
     async def revoke(self, grant: str, channel: Channel) -> Done: ...
+
+    async def choose_sandbox(self, server: str, sandbox: str, channel: Channel) -> Done:
+        """`sandbox`: as in `SandboxRequest`."""
 
     async def explain(
         self, item: Item, arguments: dict[str, Any] | None, caller: str | None = None, view: str = ""
@@ -590,6 +598,17 @@ class RevokeRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_field
         return await api.revoke(self.id, channel)
 
 
+class SandboxRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
+    """Chooses whether an untrusted program is confined that was approved before such programs were: strict, or off, so
+    that it runs as before."""
+
+    server: ShortText
+    sandbox: Literal["strict", "off"]
+
+    async def carry_out(self, api: DecisionApi, channel: Channel) -> AdminResult:
+        return await api.choose_sandbox(self.server, self.sandbox, channel)
+
+
 class ExplainRequest(AdminRequest[DecisionApi], frozen=True, forbid_unknown_fields=True):
     """Asks what would become of a call, and why. Changes nothing. `arguments` are those that the server gets. `caller`:
     who would call, by its name in `callers`; without it, a client over stdio or a command of the owner, for which no
@@ -666,6 +685,7 @@ STORED_REQUESTS: Mapping[str, type[AdminRequest[DecisionApi]]] = {
     "definitions/decide": DecideRequest,
     "definitions/decide-all": DecideAllRequest,
     "grants/revoke": RevokeRequest,
+    "servers/sandbox": SandboxRequest,
     "explain": ExplainRequest,
 }
 """The requests that need no running host, by their paths."""

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import trio
 
-from config import Verdict
+from config import Unconfined, Verdict
 from host.admin.caller_views import CallerViews, excerpt_of
 from host.admin.schema import (
     SECTIONS,
@@ -202,6 +202,7 @@ class StateReader:
         """Take over the decisions that other processes of the user have stored."""
         changed = await self._gate.definitions.pins.reread()
         if changed:
+            await self._control.settle()  # it may have been about sandboxes
             self._gate.definitions.invalidate(changed)
             self.mark_changed("held", "catalog", "servers")
         if self._gate.authorizer.grants.reread():
@@ -384,6 +385,7 @@ class StateReader:
             "list_problems": [visible(each) for each in upstream.list_problems],
             "warnings": [*warnings_of(spec, info, status["detail"]), *spec.replaced],
             "sandbox": spec.describe_sandbox(self._journal.means.get(spec.id, "")),
+            "sandbox_open": spec.unconfined is Unconfined.OPEN,
             "login_failed": "" if self._logins is None else visible(self._logins.why_failed(spec.id)),
         }
 

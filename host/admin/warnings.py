@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from config import HttpServer, Isolation, StdioServer, Trust
+from config import HttpServer, Isolation, StdioServer, Unconfined
 from config.known_servers import advise
 
 
@@ -13,10 +13,10 @@ def warnings_of(spec: StdioServer | HttpServer, info: Iterable[tuple[str, str]] 
     """Sentences for that person; none for most servers. `info` are the texts of its `serverInfo`, and `reason` is why
     it does not start."""
     warnings: list[str] = []
-    if spec.trust is Trust.UNTRUSTED and isinstance(spec, StdioServer) and spec.sandbox is None:
+    if spec.unconfined is Unconfined.OPEN:
         warnings.append(
-            "it is not trusted, yet its program runs as you, unconfined: Colonnade stands between its messages and the "
-            "client, not between its process and your files; write sandbox: strict (docs/sandbox.md)"
+            "it is not trusted, yet its program runs as you, unconfined, since it did so before such programs were "
+            f"confined: choose colonnade sandbox {spec.id} strict, or off, or write sandbox (docs/sandbox.md)"
         )
     if isinstance(spec, StdioServer) and spec.may_use_both_eras:
         warnings.append(

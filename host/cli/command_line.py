@@ -44,6 +44,7 @@ COMMANDS = {
     "console": "confirmations.console",
     "definitions": "definitions.definitions",
     "grants": "grants.grants",
+    "sandbox": "sandbox.sandbox",
     "explain": "explain.explain",
     "audit": "audit.audit",
     "completion": "completion.completion",

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from config import Config, StdioServer
 
 
+_ABOUT_TRUST = (
+    "it is not trusted, so its program is confined (sandbox: strict), unless it ran before without and nobody has "
+    "chosen; colonnade sandbox {id} shows it, and sandbox: off starts it without (docs/sandbox.md)"
+)
+
+
 @click.command()
 @click.argument("file", type=FILE, required=False)
 def check(file: str | None) -> int:
@@ -43,6 +49,8 @@ def check(file: str | None) -> int:
         elif not spec.disabled:
             if isinstance(spec, StdioServer):
                 _check_program(spec)
+                if spec.confined_by_trust:
+                    print(f"{spec.id}: notice: {_ABOUT_TRUST.format(id=spec.id)}", file=sys.stderr)
             for warning in warnings_of(spec):
                 print(f"{spec.id}: notice: {warning}", file=sys.stderr)
     for name in config.views:

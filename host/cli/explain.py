@@ -112,7 +112,7 @@ def _explain_server(target: DecisionTarget, server: str, whose: Mapping[str, str
         return DONE
     from host.policy.claims import describe_claims
 
-    if found["sandbox"]:
+    if found["sandbox"]:  # it is a program
         print(f"Sandbox: {found['sandbox']}")
     print(f"The rules of {server}: deny before ask before allow, then the rest")
     for rule in found["rules"]:

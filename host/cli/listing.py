@@ -188,7 +188,8 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
         if server.get("uncounted"):
             text = f"a rule wants claims, which do not count before you approve its tools: {server['uncounted']}"
             found.append((id, f"{text} (colonnade definitions approve {id})"))
-        if sandbox := server.get("sandbox"):
+        sandbox, is_open = server.get("sandbox", ""), server.get("sandbox_open")  # older hosts lack the latter
+        if sandbox and not is_open and (server["trust"] == "untrusted" or not sandbox.startswith("off")):
             found.append((id, f"sandbox: {sandbox}"))
         found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
         found += [(id, f"{each} is left out: clients could not read it") for each in server.get("left_out", ())]

@@ -31,7 +31,9 @@ FOLLOW_INTERVAL = 0.5
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
 @selection_options
 def logs(selection: Selection, server: str | None, follow: bool) -> int:
-    """Show what servers wrote to their standard error, and what their sandbox refused.
+    """Show what servers wrote to their standard error.
+
+    It has lines on what the sandbox of a server refused, too.
 
     Without SERVER that of all servers, each line with the name of its server.
     Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200

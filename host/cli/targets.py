@@ -25,6 +25,7 @@ from host.cli.admin_client import RunningHost, find_hosts, socket_paths
 from host.cli.exit_codes import UNREACHED, CommandFailed
 from host.errors import ColonnadeError
 from host.journal import Journal
+from host.policy.confinement import settled_servers
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
 from host.policy.explain import count_uncounted, grant_as_data, held_as_data
@@ -175,7 +176,9 @@ class StoredTarget:
             open_store(self._state, self._source) as store,
         ):
             confirmations = ConfirmationQueue(Grants(store), AskSpec(), lambda what, confirmation, said: None)
-            gate = Gate(servers, callers, Pins(store, trusts), confirmations, DecisionLog(audit, Journal()))
+            pins = Pins(store, trusts)
+            servers = settled_servers(servers, pins)
+            gate = Gate(servers, callers, pins, confirmations, DecisionLog(audit, Journal()))
             if config is not None:
                 gate.policies.views.replace(config)
             yield gate

@@ -7,6 +7,7 @@ like a missing one. The approvals are in `pins`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import is_
@@ -39,6 +40,7 @@ from host.protocol.versions import Era
 from host.sanitize import is_light, sanitize_json
 from host.slices import in_worker, pause
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
+from host.storage.store import StateError
 from host.subject import Item
 
 MAX_HELD_URIS = 500
@@ -153,11 +155,30 @@ class Definitions:
         offered = {} if text is None else {"": bytes(encode(text))}
         self._record_changes(await self.pins.observe(source, Aspect.INSTRUCTIONS, offered, remembered=remembered))
 
-    async def observe_launch(self, server: str, launch: Launch) -> bool:
-        """Record the program or URL that the server would be started from; return whether it may be started."""
+    async def observe_launch(self, server: str, launch: Launch, *, ran_before: bool = False) -> bool:
+        """Record the program or URL that the server would be started from; return whether it may be started.
+
+        `ran_before`: it is an untrusted program that runs unconfined as it did before such ones were confined.
+        """
+        if not ran_before:
+            with suppress(StateError):  # tried again at the next start
+                await self.pins.set_unconfined(server, None)
         if self._record_changes(await self.pins.observe_launch(server, launch)):
             self._notify((server,))
         return self.may_launch(server)
+
+    async def choose_sandbox(self, server: str, *, confined: bool, by: str) -> None:
+        """Store what a person chose about the sandbox of an untrusted program that was approved before such ones were
+        confined. It takes effect with the settings (`host.policy.confinement`).
+
+        Raises:
+            AuditUnavailable, StateError: it cannot be recorded, so it does not take effect.
+        """
+        item, fingerprint = Item(server, Aspect.LAUNCH.value, ""), self.pins.launch(server)
+        what = "confine" if confined else "unconfine"
+        self._decision_log.record_definition_decision(what, item, fingerprint, by)
+        await self.pins.set_unconfined(server, None if confined else True)
+        self._decision_log.announce_definition_decision(what, item, by)
 
     def may_launch(self, server: str) -> bool:
         """Whether the command of the server still resolves to the approved program."""

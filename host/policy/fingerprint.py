@@ -170,11 +170,16 @@ def launch_of(spec: ServerSpec) -> Launch:
     """The launch identity of a server at this moment; reads the file system."""
     if isinstance(spec, HttpServer):
         return Launch(_declared(["url", spec.url.reveal()]))
-    words = [word.reveal() for word in spec.command]
-    declared = spec.declared or _declared(["command", words, sorted(spec.env), str(spec.cwd)])
+    declared = unconfined_launch(spec)
     if spec.sandbox is None:
         return Launch(declared, program_of(spec))
     return Launch(_declared([declared, spec.sandbox.beside_strict()]), program_of(spec), _sandbox(spec))
+
+
+def unconfined_launch(spec: StdioServer) -> str:
+    """`Launch.declared` of a program without its sandbox."""
+    words = [word.reveal() for word in spec.command]
+    return spec.declared or _declared(["command", words, sorted(spec.env), str(spec.cwd)])
 
 
 def program_of(spec: StdioServer) -> str | None:
@@ -192,7 +197,8 @@ def _environment(spec: StdioServer) -> dict[str, str]:
 def _sandbox(spec: StdioServer) -> str:
     from host.sandbox.plan import needed
 
-    return "; ".join([spec.describe_sandbox(), *(f"starts with {path}" for path in needed(spec, _environment(spec)))])
+    assert spec.sandbox is not None
+    return "; ".join([spec.sandbox.describe(), *(f"starts with {path}" for path in needed(spec, _environment(spec)))])
 
 
 def absolute_search_path(env: dict[str, str]) -> str:

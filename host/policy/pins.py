@@ -229,6 +229,8 @@ class Pins:
         self._lists: dict[tuple[str, str], list[ListKey]] = {}
         """The known lists by server and kind, those of a session first."""
         self._closed_servers: frozenset[str] = frozenset()
+        self._unconfined: Mapping[str, bool] = {}
+        """As in `StoredDefinitions`."""
         self._lost: str | None = None
         """The reason why nothing is approved; None if the approvals are known."""
         self.changes = 0
@@ -534,6 +536,28 @@ class Pins:
         written = json.dumps(parts, sort_keys=True)
         return await self.observe(*key, {ref.name: written.encode("ascii")})
 
+    def is_kept_unconfined(self, server: str, declared: str) -> bool | None:
+        """Whether a person chose that the program of a server stays unconfined, as it was before untrusted ones were
+        confined; False: nobody has chosen yet. None if it was not approved then, or is another launch by now."""
+        ref = launch_ref(server)
+        item = self._item((ref.source, ref.kind), ref.name)
+        approved = None if item is None else item.approved
+        if server not in self._unconfined or approved is None or approved.definition is None:
+            return None
+        launch = launch_in(approved.definition)
+        return self._unconfined[server] if launch.declared == declared and not launch.sandbox else None
+
+    async def set_unconfined(self, server: str, chosen: bool | None) -> None:
+        """Store what a person chose; None: the server is confined from now on, or what it was before does not matter
+        any more.
+
+        Raises:
+            StateError: it cannot be stored; nothing changed.
+        """
+        if self._lost is None and self._unconfined.get(server) is not chosen:
+            await self._db.write(lambda transaction: transaction.put_unconfined(server, chosen))
+            await self._refresh()
+
     async def reread(self) -> set[str]:
         """The servers whose items have changed since the last call, because another process decided about them or the
         store became unreliable. Costs next to nothing otherwise."""
@@ -798,6 +822,8 @@ class Pins:
         if found.complete:
             self._servers = {}
         self._revision, self._closed_servers = found.revision, found.closed_servers
+        before, self._unconfined = self._unconfined, found.unconfined
+        self._moved |= {server for server, _ in before.items() ^ found.unconfined.items()}
         changed = {key: items for row, items in found.items.items() if (key := list_in(*row)) is not None}
         for key, items in changed.items():
             self._put(key, items)

@@ -176,6 +176,8 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
         found.append(f"it uses {', '.join(sorted(more))} of the environment")
     if found:
         kept |= {name: getattr(old, name) for name in _DERIVED}
+    if "sandbox" in kept:  # and where it comes from
+        kept |= {"confined_by_trust": old.confined_by_trust, "unconfined": old.unconfined}
     return found, dataclasses.replace(new, **kept)
 
 

@@ -58,7 +58,7 @@ BUSY_LIMIT = 1.0
 """Seconds to wait for another process's transaction. It takes milliseconds, unless that process was stopped in it."""
 
 APPLICATION_ID = 0x436F6C6F
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _SCHEMA = (
     """CREATE TABLE config (
         id TEXT PRIMARY KEY, definitions INTEGER NOT NULL, grants INTEGER NOT NULL, removed INTEGER NOT NULL, lost TEXT
@@ -107,7 +107,14 @@ _SCHEMA_5 = (  # definitions of a stateless connection have kinds of their own: 
         WHERE last.config = item.config AND last.server = item.server ORDER BY stored DESC LIMIT 1
     )""",
 )
-_UPGRADES = (_SCHEMA, (), _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
+_SCHEMA_6 = (  # those that are approved by now ran unconfined: see `host.policy.confinement`
+    """CREATE TABLE unconfined (
+        config TEXT NOT NULL, server TEXT NOT NULL, chosen INTEGER NOT NULL, PRIMARY KEY (config, server)
+    ) WITHOUT ROWID""",
+    """INSERT INTO unconfined SELECT config, server, 0 FROM item
+        WHERE kind = 'launch' AND approved_fingerprint IS NOT NULL""",
+)
+_UPGRADES = (_SCHEMA, (), _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6)
 """The statements that lead from each version of the schema to the next one, from an empty database on."""
 _ITEM = "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since"
 _DEFINITIONS = "CAST(approved_definition AS BLOB), CAST(offered_definition AS BLOB)"
@@ -361,16 +368,16 @@ def _announce(batch: Sequence[_Write[Any]]) -> None:
             write.on_commit(write.value, write.revisions)
 
 
-_Rows = tuple[int, bool, str | None, list[str], list[tuple[Any, ...]]]
+_Rows = tuple[int, bool, str | None, list[str], dict[str, bool], list[tuple[Any, ...]]]
 
 
 async def _definitions(found: _Rows) -> StoredDefinitions:
-    revision, complete, lost, closed, rows = found
+    revision, complete, lost, closed, unconfined, rows = found
     items: dict[tuple[str, str], dict[str, StoredItem]] = {}
     for server, kind, name, *columns in rows:  # made here, in slices: in a thread that would stop the event loop
         await pause()
         items.setdefault((server, kind), {})[name] = _item(columns)
-    return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
+    return StoredDefinitions(revision, complete, items, lost, frozenset(closed), unconfined)
 
 
 def _in_one_moment(connection: sqlite3.Connection, select: Callable[[sqlite3.Connection], T]) -> T:
@@ -389,12 +396,14 @@ def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Ro
     revision, removed, lost = row
     query = "SELECT server FROM closed_server WHERE config = ?"
     closed = [server for (server,) in connection.execute(query, (config,))]
+    query = "SELECT server, chosen FROM unconfined WHERE config = ?"
+    unconfined = {server: bool(chosen) for server, chosen in connection.execute(query, (config,))}
     # A revision that was never reached: a copy from before it was put in the place of the file.
     complete = since <= 0 or removed > since or since > revision
     query = f"SELECT server, kind, name, {_ITEM}, {_DEFINITIONS} FROM item WHERE config = ? AND revision > ?"
     since = 0 if complete else since
     rows = connection.execute(f"{query} ORDER BY revision, rowid", (config, since)).fetchall()
-    return revision, complete, lost, closed, rows
+    return revision, complete, lost, closed, unconfined, rows
 
 
 def _select_remembered(connection: sqlite3.Connection, config: str, sought: tuple[str, str]) -> RememberedServer | None:
@@ -478,6 +487,13 @@ class _SqliteTransaction(Transaction):
         self._new_revision()
         query = "INSERT OR IGNORE INTO closed_server VALUES (?, ?)"
         self._connection.executemany(query, [(self._config, server) for server in servers])
+
+    def put_unconfined(self, server: str, chosen: bool | None) -> None:
+        self._new_revision()
+        query = "DELETE FROM unconfined WHERE config = ? AND server = ?"
+        self._connection.execute(query, (self._config, server))
+        if chosen is not None:
+            self._connection.execute("INSERT INTO unconfined VALUES (?, ?, ?)", (self._config, server, chosen))
 
     def put_remembered(self, server: str, remembered: RememberedServer) -> None:
         config, identity = self._config, remembered.identity

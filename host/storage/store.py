@@ -124,6 +124,9 @@ class StoredDefinitions(NamedTuple):
     rejects something."""
     closed_servers: frozenset[str]
     """Servers of which what was approved was once lost: for them there is no first sight any more."""
+    unconfined: Mapping[str, bool]
+    """Servers whose launch was approved before untrusted programs were confined; whether a person chose that they stay
+    as they were."""
 
 
 class RememberedServer(NamedTuple):
@@ -164,6 +167,10 @@ class Transaction(ABC):
     @abstractmethod
     def close_servers(self, servers: Iterable[str]) -> None:
         """End first sight for these servers."""
+
+    @abstractmethod
+    def put_unconfined(self, server: str, chosen: bool | None) -> None:
+        """Store whether a person chose that a server stays unconfined; None: it is not among `unconfined` any more."""
 
     @abstractmethod
     def put_remembered(self, server: str, remembered: RememberedServer) -> None:

@@ -11,6 +11,7 @@ from host.storage.directory import ConfigDirectory
 from host.wire.link import LinkLost
 from host.wire.process import NotConfined, child_environment
 
+_OFF = "sandbox: off"
 _LESS = "or accept less with sandbox: {accept: landlock}"
 _NO_NAMESPACES = (
     "this system refuses your programs namespaces of users. Have an administrator allow them (on Ubuntu by a profile "
@@ -41,10 +42,11 @@ class CannotConfine(LinkLost):
 
     def __init__(self, spec: StdioServer, problem: NotConfined) -> None:
         remedy = _REMEDIES.get(problem.step, "correct its sandbox")
-        super().__init__(
-            f'the program "{spec.program}" was not started, because it cannot be confined as sandbox says '
-            f"({problem.reason}): {remedy}"
-        )
+        why = "it cannot be confined as sandbox says"
+        if spec.confined_by_trust:  # nobody wrote it
+            why = "it is not trusted, and cannot be confined"
+            remedy += "" if _OFF in remedy else f", or write {_OFF} to have it started as your user"
+        super().__init__(f'the program "{spec.program}" was not started, because {why} ({problem.reason}): {remedy}')
         self.lasting = True
 
 

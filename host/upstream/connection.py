@@ -70,7 +70,7 @@ CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio
 
 async def may_launch(spec: ServerSpec, definitions: Definitions) -> bool:
     """Look up the program of a server. Returns whether it is approved; a server at a URL has none."""
-    return await definitions.observe_launch(spec.id, launch_of(spec))
+    return await definitions.observe_launch(spec.id, launch_of(spec), ran_before=spec.unconfined is not None)
 
 
 @asynccontextmanager

@@ -148,11 +148,11 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
         return None
     if _OF_NETWORK.search(line):
         return _network_refusal(line, sandbox)
-    found = _PATH.search(line)
-    path = os.path.normpath(found[1] or found[2]) if found else ""
-    if not path or path == "/" or is_below_any(path, ("/proc", "/sys", "/dev", *plan["own"])):
-        return None
     given: Sequence[str] = [*plan["read"], *plan["write"], *plan["links"]]
+    paths = [os.path.normpath(found[1] or found[2]) for found in _PATH.finditer(line)]
+    path = next((each for each in paths if not is_below_any(each, given)), next(iter(paths), "/"))
+    if path == "/" or is_below_any(path, ("/proc", "/sys", "/dev", *plan["own"])):
+        return None
     if is_below_any(path, plan["write"]) or (_MISSING.search(line) and is_below_any(path, given)):
         return None  # that is not for its sandbox
     if is_below_any(path, [plan["hidden"]]):

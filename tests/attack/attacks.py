@@ -348,7 +348,7 @@ FAMILIES = (
     Family(
         "churn",
         (Attack("churn", "9,999 definitions changed at each reading, of a server nobody approved", listed, audited),),
-        lambda control: {"churn": program("churn", "churn", control, trust="untrusted")},
+        lambda control: {"churn": program("churn", "churn", control, trust="untrusted", sandbox="off")},
     ),
     Family(
         "shared server",

@@ -103,7 +103,10 @@ def second_host(scale: Scale, place: Path) -> Outcome:
         attack = Boundary("second host", scale, stack)
         folder = place / "second-host"
         control = folder / "control"
-        servers = {"good": program("good", "good"), "spy": program("spy", "spy", control, trust="untrusted")}
+        servers = {
+            "good": program("good", "good"),
+            "spy": program("spy", "spy", control, trust="untrusted", sandbox="off"),
+        }
         one = attack.host(Host(folder, servers))
         two = attack.host(Host(folder / "two", servers, state=one.state, file=one.file))
         one.wait_ready()

@@ -74,7 +74,8 @@ async def trying(
         async def open_host(*_: object, **__: object) -> AsyncIterator[object]:
             await trio.lowlevel.checkpoint()
             answers = Recorder(world, [] if wrote is None else wrote)
-            yield SimpleNamespace(runtime=world.runtime, upstreams=world.upstreams, first_answers=answers)
+            live = SimpleNamespace(config=config)
+            yield SimpleNamespace(runtime=world.runtime, upstreams=world.upstreams, first_answers=answers, live=live)
 
         monkeypatch.setattr(trial, "open_host", open_host)
         config = Config(source=SOURCE, listen=Listen(), servers=specs)

@@ -235,6 +235,7 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "list_problems": [],
         "warnings": [],
         "sandbox": "",
+        "sandbox_open": False,
         "login_failed": "",
         **more,
     }
@@ -407,6 +408,11 @@ class FakeAdminApi:
         self._record("revoke", grant, channel.value)
         self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
         return {"done": "taken back"}
+
+    async def choose_sandbox(self, server: str, sandbox: str, channel: Channel) -> Done:
+        await checkpoint()
+        self._record("choose_sandbox", server, sandbox, channel.value)
+        return {"done": f"{server}: {sandbox}."}
 
     async def control(self, server: str, action: str) -> Done:
         await checkpoint()

@@ -47,6 +47,9 @@ class FakeControl:
         changes = "gh restarts" if self.accepts else "line 1: no"
         return ConfigReloaded(changes, accepted=self.accepts, complete=self.complete)
 
+    async def settle(self) -> None:
+        self.done.append("settle")
+
     async def compare(self) -> ConfigReloaded | None:
         self.done.append("compare")
         return None if self.accepts else ConfigReloaded("line 1: no", accepted=False)

@@ -277,7 +277,7 @@ async def transports(bench: Bench, starts: int) -> list[Start]:
     late = bench.later(str(BIN / "mcp-server-time"), "--local-timezone", "Europe/Vienna")
     bench.configure(
         {
-            "shy": {**clock, "trust": "untrusted", "consent": {"tools": {"default": "allow"}}},
+            "shy": {**clock, "trust": "untrusted", "sandbox": "off", "consent": {"tools": {"default": "allow"}}},
             "own": {"command": late, "isolation": "per-client"},
             "late": {"command": late},
         }

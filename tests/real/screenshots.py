@@ -81,6 +81,7 @@ SERVERS = {
     "tracker": {
         "title": "Issue tracker",
         "trust": "untrusted",
+        "sandbox": "off",
         "consent": {
             "tools": {"allow": ["get_*", "list_*"], "ask": ["create_*"], "deny": ["delete_*"], "default": "ask"}
         },

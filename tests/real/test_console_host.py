@@ -218,7 +218,10 @@ def test_a_changed_definition_is_shown_approved_and_listed_again(
     known, strange = tmp_path / "notes.json", tmp_path / "stranger.json"
     offer(known, tools=[tool("read_note", "Reads a note by its number."), tool("list_notes")])
     offer(strange, tools=[tool("shorten", "Makes a text shorter.")])
-    servers = {"notes": offering(known), "stranger": offering(strange, trust="untrusted", consent="allow")}
+    servers = {
+        "notes": offering(known),
+        "stranger": offering(strange, trust="untrusted", sandbox="off", consent="allow"),
+    }
     with (
         hosting(tmp_path, servers, "notes", "stranger") as here,
         portal.wrap_async_context_manager(sdk(here.host.url)) as client,
@@ -454,7 +457,7 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
     last_words = f"import sys; sys.stderr.write({EVIL!r}); print({EVIL!r})".replace("$", "$$")
     servers = {
         "bad": offering(script, consent=consent),
-        "worse": offering(strange, trust="untrusted", consent=consent),
+        "worse": offering(strange, trust="untrusted", sandbox="off", consent=consent),
         "dying": {"command": [*BARE_PYTHON, "-c", last_words]},
     }
     with hosting(tmp_path, servers, "bad", "worse") as here:

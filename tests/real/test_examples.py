@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit.kernel import needs_namespaces
 
 from .running import COLONNADE, ROOT, Running, beside, serving, until
 
@@ -44,8 +48,14 @@ def listed(folder: Path, host: Running) -> list[str]:
     return [tool["name"] for tool in json.loads(said)["tools"]]
 
 
+@needs_namespaces  # it is confined
 @pytest.mark.timeout(180)  # a dozen commands, each a Python that starts
-def test_from_a_server_that_is_not_trusted_to_the_first_approved_call(tmp_path: Path) -> None:
+def test_from_a_server_that_is_not_trusted_to_the_first_approved_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A version manager may have a script of its own for python3, which looks for the program where no sandbox lets it.
+    python = os.path.dirname(os.path.realpath(sys.executable))
+    monkeypatch.setenv("PATH", f"{python}{os.pathsep}{os.environ['PATH']}")
     folder = Path(shutil.copytree(ROOT / "examples" / "consent", tmp_path / "consent"))
     file = folder / "colonnade.yaml"
     file.write_text(f'listen: {{address: "127.0.0.1:0"}}\n{file.read_text()}')

@@ -48,7 +48,7 @@ def test_a_full_disk_refuses_what_would_need_to_be_remembered_and_loses_nothing(
     state = tmp_path / "state"
     offers = {"strict": tmp_path / "strict.json", "std": tmp_path / "std.json"}
     servers = {id: {"command": [*BARE_PYTHON, str(SERVERS / "offering.py"), str(of)]} for id, of in offers.items()}
-    file = write_config(tmp_path, {**servers, "strict": {**servers["strict"], "trust": "untrusted"}})
+    file = write_config(tmp_path, {**servers, "strict": {**servers["strict"], "trust": "untrusted", "sandbox": "off"}})
     offer(offers["strict"], tools=[tool("kept"), tool("doomed"), tool("more")])
     offer(offers["std"], tools=[tool("seen")])
     with serving(file, "strict", "std") as running:

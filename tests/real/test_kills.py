@@ -185,7 +185,7 @@ def offer_more(hosts: list[RunningHost], file: Path, prefix: str, shown: set[str
 def test_a_killed_command_has_decided_or_not(tmp_path: Path) -> None:
     """`definitions approve`, `reject` and `revoke`, and `grants revoke`, where no host runs."""
     kills, draw = KILLS // 10, Random(3)
-    file = write_config(tmp_path, {"strict": {"command": ["true"], "trust": "untrusted"}})
+    file = write_config(tmp_path, {"strict": {"command": ["true"], "trust": "untrusted", "sandbox": "off"}})
     state = open_state(tmp_path / "state")
     offered = tools(4)
     with opened(file) as (pins, grants):
@@ -230,7 +230,9 @@ def test_a_killed_host_has_stored_what_it_confirmed_and_showed(hosts: int, tmp_p
     draw, names, state = Random(hosts), list(tools(6)), tmp_path / "state"
     strict, std = tmp_path / "strict.json", tmp_path / "std.json"
     offer(strict, tools=[tool_named(name) for name in names])
-    file = write_config(tmp_path, {"strict": {**offering(strict), "trust": "untrusted"}, "std": offering(std)})
+    file = write_config(
+        tmp_path, {"strict": {**offering(strict), "trust": "untrusted", "sandbox": "off"}, "std": offering(std)}
+    )
     known = dict.fromkeys(names, "new")
     shown: set[str] = set()
     for kill in range(max(1, KILLS // 20)):

@@ -42,7 +42,9 @@ def file(tmp_path: Path) -> Path:
     """A configuration with an untrusted server, whose tools are what `offered` says."""
     offer(tmp_path / "offered.json", tools=tools(TOOLS))
     server = {"command": [*BARE_PYTHON, str(SERVERS / "offering.py"), str(tmp_path / "offered.json")]}
-    return write_config(tmp_path, {"s": {**server, "trust": "untrusted", "consent": {"tools": "allow"}}})
+    return write_config(
+        tmp_path, {"s": {**server, "trust": "untrusted", "sandbox": "off", "consent": {"tools": "allow"}}}
+    )
 
 
 def state_of(file: Path) -> Path:

@@ -22,7 +22,9 @@ def configured(folder: Path, state: Path, out: Path, other: Path) -> Path:
     folder.mkdir()
     file = folder / "colonnade.yaml"
     words = [*BARE_PYTHON, str(SERVERS / "approver.py"), str(state), str(out), COLONNADE, str(file), str(other)]
-    return write_config(folder, {"evil": {"command": words, "trust": "untrusted", "consent": {"tools": "allow"}}})
+    return write_config(
+        folder, {"evil": {"command": words, "trust": "untrusted", "sandbox": "off", "consent": {"tools": "allow"}}}
+    )
 
 
 def told(out: Path, ways: int) -> dict[str, Any]:

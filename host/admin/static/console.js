@@ -953,6 +953,8 @@ function serverRow(s) {
     h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
     s.session ? h("p", { class: "detail" }, foreign(s.session)) : null,
     s.sandbox ? h("p", { class: "detail" }, "Sandbox: ", foreign(s.sandbox)) : null,
+    s.sandbox_open ? h("div", { class: "answers small" }, [["Confine it", "go", "strict"], ["Keep it unconfined", "quiet", "off"]].map(([label, look, choice]) =>
+      button(label, look, () => act(row, "/api/v1/servers/sandbox", { server: s.id, sandbox: choice }), { "data-part": `sandbox-${choice}`, "aria-label": `${label}: ${s.id}` }))) : null,
     s.detail && s.state !== "ready" ? h("p", { class: failed ? "detail bad" : "detail" }, foreign(s.detail), failed ? " " : null,
       failed ? button("Restart it", "quiet tiny", () => act(row, "/api/v1/servers/control", { server: s.id, action: "restart" }), { "data-part": "restart", "aria-label": `Restart ${s.id}` }) : null) : null,
     needsLogin ? h("div", { class: "answers small" }, button("Connect", "go", (event) => connect(s.id, event.currentTarget), { "data-part": "connect", "aria-label": `Connect ${s.id}` })) : null,

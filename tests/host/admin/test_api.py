@@ -109,6 +109,8 @@ REQUESTS: list[tuple[str, str, Any, int]] = [
     ("POST", f"{PREFIX}definitions/decide", {**DECISION, "fingerprint": "x", "decision": "approve"}, 409),
     ("POST", f"{PREFIX}definitions/decide-all", {"server": "github", "fingerprints": ["sha256:b"]}, 200),
     ("POST", f"{PREFIX}definitions/decide-all", {"server": "github", "fingerprints": []}, 400),
+    ("POST", f"{PREFIX}servers/sandbox", {"server": "github", "sandbox": "strict"}, 200),
+    ("POST", f"{PREFIX}servers/sandbox", {"server": "github", "sandbox": "all"}, 400),
     ("POST", f"{PREFIX}grants/revoke", {"id": "g1"}, 200),
     ("POST", f"{PREFIX}grants/revoke", {"id": "g9"}, 409),
     ("POST", f"{PREFIX}explain", {"server": "github", "kind": "tool", "name": "x", "arguments": {"a": 1}}, 200),

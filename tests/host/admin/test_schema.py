@@ -123,6 +123,7 @@ def test_no_request_names_what_runs() -> None:
         "definitions/decide",
         "definitions/decide-all",
         "grants/revoke",
+        "servers/sandbox",
         "explain",
         "callers/view",
         "servers/log",

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Consent, KindConsent, Rule, ToolClaim, Trust, Verdict
+from config import Channel, Consent, KindConsent, Rule, ToolClaim, Trust, Unconfined, Verdict
 from config.sandbox import Sandbox
 from config.views import Override, OverrideKind, ViewSpec
 from host.admin.schema import SECTIONS
@@ -181,11 +181,14 @@ async def test_a_server_that_is_removed_before_its_rules_are_compared_ends_nothi
         nursery.cancel_scope.cancel()
 
 
-async def test_a_server_that_is_not_trusted_and_not_confined_carries_a_warning() -> None:
-    async with opened(server(trust=Trust.UNTRUSTED), ScriptedServer("other", tools=["x"])) as host:
+async def test_a_server_that_runs_unconfined_as_before_carries_a_warning_and_a_choice() -> None:
+    former = server(trust=Trust.UNTRUSTED, confined_by_trust=True, unconfined=Unconfined.OPEN)
+    async with opened(former, ScriptedServer("other", tools=["x"])) as host:
         first, second = (await host.admin.reader.state())["servers"]
         assert "unconfined" in first["warnings"][0]
         assert second["warnings"] == []
+        assert (first["sandbox_open"], second["sandbox_open"]) == (True, False)
+        assert second["sandbox"] == "off: it runs as your user"
 
 
 async def test_a_server_with_a_sandbox_says_what_it_is_given_and_what_holds_it() -> None:

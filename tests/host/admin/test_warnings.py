@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from config import load
+from config import Unconfined, load
 from host.admin.warnings import warnings_of
 
 
@@ -18,8 +19,11 @@ def test_a_program_that_is_not_trusted_and_not_confined(tmp_path: Path) -> None:
     file = tmp_path / "colonnade.yaml"
     file.write_text(json.dumps({"servers": servers}))
     found = {id: warnings_of(spec) for id, spec in load(str(file)).servers.items()}
-    assert {id: len(warnings) for id, warnings in found.items()} == {"a": 1, "b": 0, "c": 0}
-    assert "unconfined" in found["a"][0]
+    assert not any(found.values())
+    former = replace(load(str(file)).servers["a"], sandbox=None, unconfined=Unconfined.OPEN)
+    (warning,) = warnings_of(former)
+    assert "choose colonnade sandbox a strict, or off" in warning
+    assert warnings_of(replace(former, unconfined=Unconfined.CHOSEN)) == []
 
 
 def test_a_login_that_is_worth_less(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ COMMANDS = [
     "console",
     "definitions",
     "grants",
+    "sandbox",
     "explain",
     "audit",
 ]

@@ -23,7 +23,7 @@ def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pyt
     out, err = capsys.readouterr()
     assert [line.split(":")[0] for line in out.splitlines()] == ["a", "b", "c", str(file)]
     assert [line.split(":")[:2] for line in err.splitlines()] == [["a", " notice"]]
-    assert "unconfined" in err
+    assert "it is not trusted, so its program is confined (sandbox: strict)" in err
 
 
 def test_the_folder_of_a_client_is_not_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from config import (
     Verdict,
     load,
 )
+from config.sandbox import Sandbox
 from host.policy.claims import POSSIBLE_CLAIMS, ToolClaims
 from host.policy.rules import ENTRY_DEFAULTS, Rules
 from host.policy.widening import changes_as_data, permits_more, widenings, without_widenings
@@ -158,6 +159,23 @@ def test_another_sandbox_waits_and_so_does_none(tmp_path: Path) -> None:
     for other in ('["a.test:443", "b.test:443"]', '["*.a.test:443"]', '[{to: "a.test:443", private: true}]'):
         new = config(tmp_path, f"{BASE}, sandbox: {{network: {other}}}")
         assert widenings(old, new) == {"s": ("sandbox has changed",)}
+
+
+def test_an_untrusted_program_gets_out_of_its_sandbox_only_with_a_person(tmp_path: Path) -> None:
+    """What waits has the sandbox that its trust gave it, and says so."""
+    bare = BASE.replace(", trust: standard", "")
+    assert bare != BASE
+    old = config(tmp_path, f"{bare}, trust: untrusted")
+    for more, found in {
+        ", trust: untrusted, sandbox: off": ("sandbox has changed",),
+        ", trust: untrusted, sandbox: strict": (),
+        "": ("trust rises from untrusted to standard", "sandbox has changed"),
+    }.items():
+        new = config(tmp_path, f"{bare}{more}")
+        assert set(widenings(old, new).get("s", ())) == set(found)
+        kept = without_widenings(old, new).servers["s"]
+        assert (kept.sandbox, kept.confined_by_trust) == (Sandbox(), more != ", trust: untrusted, sandbox: strict")
+    assert widenings(config(tmp_path, BASE), old) == {}
 
 
 def test_a_server_that_cannot_be_used_any_more_stops_at_once(tmp_path: Path) -> None:

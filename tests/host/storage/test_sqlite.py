@@ -16,6 +16,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,7 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, datab
         other.execute("DROP TABLE remembered_server")
         other.execute("DROP TABLE remembered_list")
         other.execute("DROP TABLE credential")
+        other.execute("DROP TABLE unconfined")
         other.execute("ALTER TABLE config DROP COLUMN credentials")
         other.execute("PRAGMA user_version = 1")
     for _ in range(2):
@@ -215,6 +217,7 @@ def test_what_was_approved_of_a_stateless_server_stays_approved(state: Path, dat
                 awaited(store.write(remembers(server, said)))
         awaited(store.write(lambda transaction: transaction.put_items("b", "launch", {"": APPROVED})))
     with closing(sqlite3.connect(database)) as other, other:
+        other.execute("DROP TABLE unconfined")
         other.execute("PRAGMA user_version = 4")
     for _ in range(2):
         with opened(state) as store:
@@ -224,6 +227,29 @@ def test_what_was_approved_of_a_stateless_server_stays_approved(state: Path, dat
                 ("b", "stateless tool"): ["x"],
                 ("c", "tool"): ["x"],
             }
+
+
+def put_launch(server: str, item: StoredItem, transaction: Transaction) -> None:
+    transaction.put_items(server, "launch", {"": item})
+
+
+def test_launches_of_a_former_version_are_known_as_such(state: Path, database: Path) -> None:
+    """It confined no untrusted program. What is approved later is no such launch."""
+    offered = StoredItem(offered=OfferedDefinition("sha256:x", b"{}", 1.0))
+    with opened(state) as store:
+        for server, item in {"a": APPROVED, "b": APPROVED, "c": offered}.items():
+            awaited(store.write(partial(put_launch, server, item)))
+        assert store.load_definitions().unconfined == {}
+    with closing(sqlite3.connect(database)) as other, other:
+        other.execute("DROP TABLE unconfined")
+        other.execute("PRAGMA user_version = 5")
+    with opened(state) as store:
+        awaited(store.write(partial(put_launch, "d", APPROVED)))
+        assert store.load_definitions().unconfined == {"a": False, "b": False}
+        awaited(store.write(lambda transaction: transaction.put_unconfined("a", True)))
+        awaited(store.write(lambda transaction: transaction.put_unconfined("b", None)))
+    with opened(state) as store:
+        assert store.load_definitions().unconfined == {"a": True}
 
 
 # Credentials

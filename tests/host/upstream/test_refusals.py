@@ -48,6 +48,7 @@ def told(line: str, sandbox: Sandbox | None = None) -> tuple[str, str] | None:
         "PermissionError: [Errno 13] Permission denied: '/srv/data/x'",
         "cat: /srv/data/x: Permission denied",
         "panic: open /srv/data/x: permission denied",
+        "/srv/given/python3: line 12: /srv/data/x: No such file or directory",
         "Error: ENOENT: no such file or directory, scandir '/srv/data/x'",
         "FileNotFoundError: [Errno 2] No such file or directory: '/srv/data/x'",
         "EPERM: operation not permitted, lstat '/srv/data/../data/x'",
