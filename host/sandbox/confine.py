@@ -8,7 +8,8 @@ ends. *init* reaps what the program leaves, and all of that ends with init. Both
 no descriptor but the pipe between them. All means are in force before init forks the program, so init, which the
 program might attach to, has no right that the program lacks.
 
-With Landlock alone there is neither: the child itself becomes the program.
+With Landlock alone there is neither: the child itself becomes the program. With bubblewrap (bubblewrap.py) it becomes
+that, which has an outer process and an init of its own.
 """
 
 from __future__ import annotations
@@ -20,30 +21,43 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from host.sandbox import landlock
+from host.sandbox.bubblewrap import has_bubblewrap
 from host.sandbox.control_group import ControlGroup
 from host.sandbox.kernel import KernelRefused, call
 from host.sandbox.namespaces import DEVICES, build_root, separate
 from host.sandbox.network import open_listeners, raise_loopback
 from host.sandbox.paths import is_below_any
 from host.sandbox.privileges import be_ended_first, drop_all, leave_keys, limit, set_readable
-from host.sandbox.seccomp import filter_calls
+from host.sandbox.seccomp import filter_calls, has_library
 
+NAMESPACES, BUBBLEWRAP, LANDLOCK = "namespaces", "bubblewrap", "landlock"
 _SET_PDEATHSIG = 1
 _MOST_DESCRIPTORS = 1 << 20
 _OF_ITS_OWN = ("loopback", "named")
 """Networks with a loopback that leads nowhere else, or to sockets of the host alone."""
 
 
-def confine(plan: dict[str, Any], report: int, group: ControlGroup | None = None) -> None:
-    """Return in the process that is to be replaced by the program, with all that the plan (host/sandbox/plan.py) says
-    in force. The Unix socket `report` gets a line with a JSON object: the `means` in words, with the sockets that
-    listen in a network of the program's own, or the step that `failed`, and `why`.
+def ways(plan: dict[str, Any]) -> Iterator[str]:
+    """The ways to confine a program by a plan, in the order in which they are tried: those that hold more first.
+    Bubblewrap is looked for when the first one was refused."""
+    yield NAMESPACES
+    if has_bubblewrap(plan):
+        yield BUBBLEWRAP
+    if plan["accept"] == LANDLOCK:
+        yield LANDLOCK
+
+
+def confine(plan: dict[str, Any], report: int, way: str, group: ControlGroup | None = None) -> None:
+    """Return in the process that is to be replaced by the program, or by bubblewrap with it, with all that the plan
+    (host/sandbox/plan.py) says in force. The Unix socket `report` gets a line with a JSON object: the `means` in words,
+    with the sockets that listen in a network of the program's own, or the step that `failed`, and `why`.
 
     Args:
+        way: one of `ways`.
         group: the control group that limits it, if there is one.
 
     Raises:
@@ -51,7 +65,7 @@ def confine(plan: dict[str, Any], report: int, group: ControlGroup | None = None
     """
     listeners: list[socket.socket] = []
     try:
-        means = _apply(plan, group, listeners)
+        means = _apply(plan, way, group, listeners)
         _tell(report, {"means": means}, listeners)
     except OSError as problem:
         step = problem.step if isinstance(problem, KernelRefused) else "preparation"
@@ -67,7 +81,7 @@ def _tell(report: int, what: dict[str, str], listeners: Sequence[socket.socket] 
         socket.send_fds(to_host, [line], [each.fileno() for each in listeners])
 
 
-def _apply(plan: dict[str, Any], group: ControlGroup | None, listeners: list[socket.socket]) -> str:
+def _apply(plan: dict[str, Any], way: str, group: ControlGroup | None, listeners: list[socket.socket]) -> str:
     if sys.platform != "linux":
         raise KernelRefused("Linux", errno.ENOSYS)
     if plan["cpu"] is not None and (group is None or not group.has_cpu):
@@ -76,8 +90,12 @@ def _apply(plan: dict[str, Any], group: ControlGroup | None, listeners: list[soc
     if group is not None:
         group.enter()
     set_readable(readable=True)  # or else it could not write its own maps of users
-    if plan["accept"] == "landlock" and not _has_namespaces(plan):
+    if way == LANDLOCK:
         used = _apply_landlock_alone(plan)
+    elif way == BUBBLEWRAP:
+        limit(plan["memory"], None, plan["open_files"])
+        leave_keys()
+        used = {way: True, "Landlock": False, "seccomp": has_library()}
     else:
         ends = _enter_namespaces(plan)
         if plan["network"] in _OF_ITS_OWN:
@@ -132,18 +150,6 @@ def _apply_landlock_alone(plan: dict[str, Any]) -> dict[str, bool]:
     os.chdir(plan["cwd"])
     has_filter = filter_calls(alone=True, network=plan["network"] == "all")
     return {f"Landlock {known}": True, "seccomp": has_filter, "namespaces": False}
-
-
-def _has_namespaces(plan: dict[str, Any]) -> bool:
-    """Whether namespaces can be entered here: tried by a process that ends then."""
-    child = os.fork()
-    if not child:
-        try:
-            _enter_namespaces(plan)
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def _enter_namespaces(plan: dict[str, Any]) -> int:

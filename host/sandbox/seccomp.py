@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 from collections.abc import Iterator
 
 from host.sandbox.kernel import KernelRefused
@@ -63,11 +64,47 @@ def filter_calls(*, alone: bool, network: bool) -> bool:
     Raises:
         KernelRefused: the kernel has no filters, or refuses.
     """
+    library = _library()
+    if library is None:
+        return False
+    made = _made(library, alone=alone, network=network)
+    _check(library.seccomp_load(made))
+    library.seccomp_release(made)
+    return True
+
+
+def export_filter(*, alone: bool, network: bool) -> int | None:
+    """A descriptor that reads the same filter for another program to load; None if libseccomp is not installed.
+
+    Raises:
+        KernelRefused: it cannot be made.
+    """
+    library = _library()
+    if library is None:
+        return None
+    made = _made(library, alone=alone, network=network)
+    file = os.memfd_create("colonnade", 0)
+    _check(library.seccomp_export_bpf(made, file))
+    library.seccomp_release(made)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def has_library() -> bool:
+    """Whether libseccomp is installed."""
+    return _library() is not None
+
+
+def _library() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL("libseccomp.so.2")
     except OSError:
-        return False
+        return None
     library.seccomp_init.restype = ctypes.c_void_p
+    return library
+
+
+def _made(library: ctypes.CDLL, *, alone: bool, network: bool) -> ctypes.c_void_p:
     made = ctypes.c_void_p(library.seccomp_init(_ALLOW))
     _check(library.seccomp_attr_set(made, _NO_NEW_PRIVS, 0))
     _check(library.seccomp_attr_set(made, _OTHER_ARCHITECTURE, _KILL))
@@ -77,9 +114,7 @@ def filter_calls(*, alone: bool, network: bool) -> bool:
         if number >= 0:  # an older library does not know it, or this machine has no such call
             array = (_Comparison * len(compared))(*compared)
             _check(library.seccomp_rule_add_array(made, _REFUSE | error, number, len(compared), array))
-    _check(library.seccomp_load(made))
-    library.seccomp_release(made)
-    return True
+    return made
 
 
 def _check(result: int) -> None:

@@ -14,10 +14,10 @@ from host.wire.process import NotConfined, child_environment
 _OFF = "sandbox: off"
 _LESS = "or accept less with sandbox: {accept: landlock}"
 _NO_NAMESPACES = (
-    "this system refuses your programs namespaces of users. Have an administrator allow them (on Ubuntu by a profile "
-    "of AppArmor or kernel.apparmor_restrict_unprivileged_userns=0, on older Debian by "
-    "kernel.unprivileged_userns_clone=1, elsewhere by user.max_user_namespaces, for a container by its options), "
-    f"{_LESS}"
+    "this system refuses your programs namespaces of users. Have an administrator allow them: on Ubuntu to bubblewrap "
+    "0.8 or newer alone, by a profile of AppArmor such as bwrap-userns-restrict, or to all programs by "
+    "kernel.apparmor_restrict_unprivileged_userns=0; on older Debian by kernel.unprivileged_userns_clone=1, elsewhere "
+    f"by user.max_user_namespaces, for a container by its options; {_LESS}"
 )
 _REMEDIES = {
     "Linux": "a sandbox is for Linux alone: write sandbox: off, or run the program on another machine behind a url",

@@ -44,7 +44,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 if sys.platform == "linux":
@@ -57,6 +57,7 @@ KILL_GRACE = 0.7
 SUBREAPER_LIMIT = 1.5
 """Seconds that the subreapers of a dead host have. One that still runs then was stopped or hangs, and is killed."""
 
+_NOT_CONFINED = "not confined"
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
 """Seconds between two rounds of killing, at first and in the end: some processes cannot be killed for a while."""
 _STOP_ROUNDS = 20
@@ -290,7 +291,29 @@ class _Subreaper:
             os.chdir(cwd.encode("latin-1"))
         except (OSError, ValueError):
             return "bad cwd"
-        self._confined = _Confined(order["sandbox"]) if "sandbox" in order else None
+        try:
+            if "sandbox" not in order:
+                return self._run(argv, env, descriptors)
+            self._confined = _Confined(order["sandbox"])
+            problem: str | None = _NOT_CONFINED
+            for way in self._confined.ways():
+                with self._confined.wrapped(way, argv) as (words, passed):
+                    confine = self._confined.confine(way, self._control.fileno())
+                    problem = self._run(words, env, descriptors, confine, passed)
+                if problem != _NOT_CONFINED:
+                    break
+            return problem
+        finally:
+            os.chdir("/")  # otherwise the subreaper would keep the directory busy
+
+    def _run(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        descriptors: list[int],
+        confine: Callable[[], None] | None = None,
+        passed: Sequence[int] = (),
+    ) -> str | None:
         try:
             program = subprocess.Popen(
                 [word.encode("latin-1") for word in argv],
@@ -299,10 +322,11 @@ class _Subreaper:
                 stdout=descriptors[1],
                 stderr=descriptors[2],
                 start_new_session=True,
-                preexec_fn=None if self._confined is None else self._confined.confine(self._control.fileno()),
+                preexec_fn=confine,
+                pass_fds=passed,
             )
         except subprocess.SubprocessError:
-            return "not confined"
+            return _NOT_CONFINED
         except FileNotFoundError:
             return "no interpreter" if _exists(argv[0].encode("latin-1"), env) else "not found"
         except PermissionError:
@@ -311,8 +335,6 @@ class _Subreaper:
             return "not executable" if error.errno == errno.ENOEXEC else os.strerror(error.errno or 0)
         except ValueError as error:
             return str(error)
-        finally:
-            os.chdir("/")  # otherwise the subreaper would keep the directory busy
         self._program = program.pid
         self._running = True
         program.returncode = 0  # all children are reaped by `_reap`; this object must not wait for its own
@@ -378,6 +400,8 @@ class _Subreaper:
 
     def _terminate(self) -> None:
         tree = tree_below(os.getpid())
+        if self._confined is not None and self._confined.is_wrapped:
+            tree = [pid for pid in tree if pid != self._program]  # all would be killed with it at once
         for pid in tree:
             _send_signals(pid, signal.SIGTERM, signal.SIGCONT)  # a stopped process does not handle SIGTERM alone
         if not tree:
@@ -392,7 +416,7 @@ class _Confined:
     """What confines the program of this subreaper, and what its processes use together. Imported for such ones alone.
 
     Attributes:
-        pause: seconds until the next look.
+        is_wrapped: whether the program runs in bubblewrap.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -403,16 +427,38 @@ class _Confined:
         self._plan = plan
         self._group = make_group(plan)
         self._watch = Watch(plan["memory"], plan["processes"] + OUR_PROCESSES)
+        self.is_wrapped = False
 
     @property
     def pause(self) -> float:
+        """Seconds until the next look."""
         return self._watch.pause
 
-    def confine(self, report: int) -> Callable[[], None]:
+    def ways(self) -> Iterator[str]:
+        """The ways that are tried, each after the one before was refused."""
+        from host.sandbox.confine import ways
+
+        return ways(self._plan)
+
+    @contextlib.contextmanager
+    def wrapped(self, way: str, argv: list[str]) -> Iterator[tuple[list[str], list[int]]]:
+        """The command that runs the program in this way, and the descriptors that it needs, for the block."""
+        from host.sandbox.bubblewrap import wrapped
+        from host.sandbox.confine import BUBBLEWRAP
+
+        self.is_wrapped = way == BUBBLEWRAP
+        words, passed = wrapped(self._plan, argv) if self.is_wrapped else (argv, [])
+        try:
+            yield words, passed
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
+
+    def confine(self, way: str, report: int) -> Callable[[], None]:
         """The function that confines the child."""
         from host.sandbox.confine import confine
 
-        return lambda: confine(self._plan, report, self._group)
+        return lambda: confine(self._plan, report, way, self._group)
 
     def find_excess(self) -> str:
         """What there is too much of, `memory` or `processes`; empty if nothing, also in a control group."""

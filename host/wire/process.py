@@ -211,7 +211,7 @@ class Child:
                 self.pid = pid
                 self._answered.set()
             case {"sandbox": {"means": str(means)}}:
-                self.means = means
+                self.means, self._problem = means, None  # a way that holds more was refused before
             case {"sandbox": {"failed": str(step), "why": str(why)}}:
                 self._problem = NotConfined(step, why)
             case {"sandbox": {"over": str(over)}}:

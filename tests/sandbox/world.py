@@ -21,8 +21,7 @@ from config import StdioServer
 from config.references import Secret
 from config.sandbox import Sandbox, SandboxFiles
 from host.sandbox import landlock
-from host.sandbox.confine import confine
-from host.sandbox.kernel import KernelRefused
+from host.sandbox.confine import LANDLOCK, NAMESPACES, confine
 from host.sandbox.plan import confined_environment, make_plan
 from tests.kit.kernel import has_namespaces
 from tests.sandbox import hostile
@@ -117,18 +116,15 @@ def _confining(plan: dict[str, Any], means: str) -> Callable[[], None]:
     """The steps of a child before it becomes the program. Means that are not wanted are refused as a kernel does that
     has none."""
 
-    def refuse(**_: object) -> None:
-        raise KernelRefused("user namespaces", 1)
-
     def apply() -> None:
+        way = NAMESPACES
         if means == NAMESPACES_ALONE:
             landlock.version = lambda: 0
         elif means == LANDLOCK_ALONE:
-            plan["accept"] = "landlock"
-            sys.modules["host.sandbox.confine"].separate = refuse  # type: ignore[attr-defined]
+            way = LANDLOCK
         report, unread = socket.socketpair()
         with report, unread:
-            confine(plan, report.fileno())
+            confine(plan, report.fileno(), way)
 
     return apply
 

@@ -149,9 +149,9 @@ async def test_the_network_of_the_machine_if_it_says_so(tmp_path: Path) -> None:
 
 async def test_nothing_is_started_if_a_step_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "started"
-    outcome = await outcome_of(tmp_path, "touch", str(out), base=str(tmp_path / "nowhere"))
+    outcome = await outcome_of(tmp_path, "touch", str(out), own=[str(tmp_path / "nowhere")])
     assert isinstance(outcome, NotConfined)
-    assert outcome.step == "mounts"
+    assert outcome.step == f'mounts of "{tmp_path}/nowhere"'
     assert not out.exists()
 
 
@@ -199,6 +199,6 @@ async def test_files_around_the_state_are_not_for_landlock_alone(tmp_path: Path,
     (tmp_path / "state" / "run").mkdir(parents=True, mode=0o700)
     (tmp_path / "state").chmod(0o700)
     sandbox = Sandbox(SandboxFiles(read=(str(tmp_path / named),)), accept=Means.LANDLOCK)
-    outcome = await outcome_of(tmp_path, "true", sandbox=sandbox, base=str(tmp_path / "nowhere"))  # no namespaces then
+    outcome = await outcome_of(tmp_path, "true", sandbox=sandbox, own=[str(tmp_path / "nowhere")])  # no namespaces then
     assert isinstance(outcome, NotConfined)
     assert outcome.step == "a hidden state directory"

@@ -1,0 +1,105 @@
+"""Bubblewrap (bwrap), which makes the namespaces where a system permits them to it alone, by a profile of AppArmor or
+as a set-user-id program. It is tried after our own, which hold more: it takes no rules of Landlock, and no limit of the
+processes, which are counted instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from host.sandbox.paths import is_below_any
+from host.sandbox.seccomp import export_filter
+
+_FIXED = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--die-with-parent", "--hostname", "sandbox", "--cap-drop", "ALL"),
+)
+"""Without a namespace of processes, or with one and without --die-with-parent, children would live on. --disable-userns
+needs --unshare-user, and version 0.8."""
+_FOLDERS = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
+_PROBE_LIMIT = 10.0
+_OTHER_NETWORKS = ("none", "loopback")
+"""Those with a namespace of their own; bubblewrap turns its loopback on."""
+
+
+def has_bubblewrap(plan: dict[str, Any]) -> bool:
+    """Whether it is installed and confines by this plan: it starts a program that does nothing."""
+    if shutil.which("bwrap", path=_FOLDERS) is None or plan["network"] not in (*_OTHER_NETWORKS, "all"):
+        return False
+    words, passed = wrapped(plan, ["true"])
+    try:
+        ended = subprocess.run(
+            words,
+            env={"PATH": os.defpath},
+            pass_fds=passed,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_PROBE_LIMIT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        for each in passed:
+            os.close(each)
+    return ended.returncode == 0
+
+
+def wrapped(plan: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The command that runs another one in bubblewrap by a plan (host/sandbox/plan.py), and the descriptors that it
+    needs, which are the caller's to close."""
+    passed: list[int] = []
+    words = [shutil.which("bwrap", path=_FOLDERS) or "bwrap", *_FIXED]
+    if plan["network"] in _OTHER_NETWORKS:
+        words.append("--unshare-net")
+    words += [*_memory("/tmp", plan["temporary"]), *_files(plan)]
+    seen = [*plan["read"], *plan["write"], *plan["own"]]
+    for link, target in plan["links"].items():
+        if not is_below_any(link, seen):
+            words += ["--symlink", target, link]
+    for path, text in plan["files"].items():
+        if not is_below_any(path, seen):
+            passed.append(_as_file(text.encode()))
+            words += ["--perms", "0444", "--ro-bind-data", str(passed[-1]), path]
+    words += ["--dev", "/dev", *_memory("/dev/shm", plan["temporary"]), "--proc", "/proc"]
+    words += ["--remount-ro", "/", "--chdir", plan["cwd"]]
+    if (made := export_filter(alone=False, network=True)) is not None:
+        passed.append(made)
+        words += ["--seccomp", str(made)]
+    return [*words, "--", *argv], passed
+
+
+def _files(plan: dict[str, Any]) -> list[str]:
+    """The files that the program sees, as `build_root` in namespaces.py gives them."""
+    hidden, words = plan["hidden"], []
+    modes = dict.fromkeys(plan["read"], "--ro-bind") | dict.fromkeys(plan["write"], "--bind")
+    for path in sorted(modes):
+        words += [modes[path], path, path]
+    is_seen = is_below_any(hidden, modes)
+    if is_seen:
+        steps = hidden.split("/")
+        above = ("/".join(steps[:at]) for at in range(2, len(steps)))
+        for path in above:
+            if any(path.startswith(f"{each}/") for each in plan["write"]):
+                words += ["--bind", path, path]  # the place of a mount cannot be renamed
+        words += ["--perms", "0755", "--size", str(1024**2), "--tmpfs", hidden]
+    for path in plan["own"]:
+        words += ["--bind", path, path]
+    return [*words, "--remount-ro", hidden] if is_seen else words
+
+
+def _memory(place: str, size: int) -> list[str]:
+    return ["--perms", "1777", "--size", str(size), "--tmpfs", place]
+
+
+def _as_file(data: bytes) -> int:
+    """A descriptor that reads these bytes."""
+    made = os.memfd_create("colonnade", 0)
+    os.write(made, data)
+    os.lseek(made, 0, os.SEEK_SET)
+    return made

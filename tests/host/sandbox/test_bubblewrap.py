@@ -1,0 +1,148 @@
+"""Bubblewrap, where a system refuses our own namespaces and permits them to it: a keeper whose source lacks ours stands
+in for such a system. What a program cannot do there is in tests/sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from config.sandbox import Means, Network, Sandbox, SandboxFiles
+from host.sandbox.bubblewrap import has_bubblewrap
+from host.wire import keeper
+from host.wire.keeper import children_of
+from host.wire.process import NotConfined
+from tests.host.sandbox.kit import PYTHON, confined, outcome_of, planned, said_by
+from tests.host.wire.processes import carrying, new_token, until
+from tests.kit.kernel import NOT_HERE, has_namespaces
+
+REFUSES = """
+
+def separate(*, network: bool) -> None:
+    raise KernelRefused("user namespaces", 1)
+"""
+needs_bubblewrap = pytest.mark.skipif(
+    not (has_namespaces() and shutil.which("bwrap")), reason=f"{NOT_HERE}user namespaces for bubblewrap"
+)
+pytestmark = [needs_bubblewrap, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def own_namespaces_are_refused(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path_factory.mktemp("refusing")
+    source = Path(keeper.__file__).parents[1]
+    for name in ("sandbox", "wire"):
+        shutil.copytree(source / name, root / "host" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "host" / "__init__.py").touch()
+    with open(root / "host" / "sandbox" / "namespaces.py", "a") as file:
+        file.write(REFUSES)
+    monkeypatch.setattr(keeper, "__file__", str(root / "host" / "wire" / "keeper.py"))
+
+
+async def test_it_holds_a_program_then(tmp_path: Path) -> None:
+    async with confined(tmp_path, "sleep", "9") as child:
+        assert child.means.startswith("bubblewrap, ")
+        assert "Landlock" in child.means.partition("; not by ")[2]
+
+
+async def test_it_is_tried_before_landlock_alone(tmp_path: Path) -> None:
+    outcome = await outcome_of(tmp_path, "sleep", "9", sandbox=Sandbox(accept=Means.LANDLOCK))
+    assert str(outcome).startswith("bubblewrap, ")
+
+
+async def test_where_it_is_refused_too_the_first_reason_is_told(tmp_path: Path) -> None:
+    outcome = await outcome_of(tmp_path, "touch", str(tmp_path / "x"), own=["/nowhere"])
+    assert isinstance(outcome, NotConfined)
+    assert outcome.step == "user namespaces"
+    assert not (tmp_path / "x").exists()
+
+
+async def test_it_ends_as_its_program_ends(tmp_path: Path) -> None:
+    """By a signal, it says so as a shell does."""
+    assert await said_by(tmp_path, *PYTHON, "print('hello'); raise SystemExit(7)") == (7, "hello")
+    assert await said_by(tmp_path, *PYTHON, "import os; os.kill(os.getpid(), 9)") == (128 + signal.SIGKILL, "")
+
+
+async def test_its_program_is_terminated_and_then_killed(tmp_path: Path) -> None:
+    """A signal to bubblewrap itself would kill the program at once."""
+    handles = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"
+    )
+    async with confined(tmp_path, *PYTHON, handles) as child:
+        await child.stdout.receive_some()
+    assert child.returncode == 5
+    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    async with confined(tmp_path, *PYTHON, ignores) as child:
+        await child.stdout.receive_some()
+    assert child.returncode == -signal.SIGKILL
+
+
+FORKS = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\nprint('up', flush=True)\ntime.sleep(60)"
+
+
+@pytest.mark.parametrize("victim", ["outer", "init"])
+async def test_nothing_is_left_when_it_is_killed(tmp_path: Path, victim: str) -> None:
+    token = new_token()
+    async with confined(tmp_path, *PYTHON, FORKS, token) as child:
+        await child.stdout.receive_some()
+        os.kill(child.pid if victim == "outer" else children_of(child.pid)[0], signal.SIGKILL)
+        await child.wait()
+        await until(lambda: not carrying(token), 3)
+
+
+async def test_its_files_and_descriptors(tmp_path: Path) -> None:
+    for name in ("r", "w"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "r" / "in").write_text("text")
+    sandbox = Sandbox(SandboxFiles((str(tmp_path / "r"),), (str(tmp_path / "w"),)), temporary=2 * 1024**2)
+    code = (
+        f"cat {tmp_path}/r/in > {tmp_path}/w/out; echo x > {tmp_path}/r/new && echo written; echo kept > ~/file;"
+        "stat -f -c %b /tmp /dev/shm; readlink -f $TMPDIR; hostname; wc -l < /etc/passwd; echo /proc/self/fd/*; ls /"
+    )
+    status, said = await said_by(tmp_path, "sh", "-c", code, sandbox=sandbox)
+    lines = said.splitlines()
+    assert status == 0
+    assert (tmp_path / "w" / "out").read_text() == "text"
+    assert lines[0] == lines[1] == str(2 * 1024**2 // 4096)
+    assert lines[2].startswith(f"{tmp_path}/state/")
+    assert lines[3:5] == ["sandbox", "1"]
+    assert lines[5] == " ".join(f"/proc/self/fd/{number}" for number in range(4))  # 3 is the folder that is listed
+    assert {"home", "root", "var", "run", "sys"}.isdisjoint(lines[6:])
+    assert await said_by(tmp_path, "sh", "-c", "cat ~/file") == (0, "kept")
+
+
+async def test_the_state_stays_hidden_and_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "w" / "above"
+    folder.mkdir(parents=True)
+    sandbox = Sandbox(SandboxFiles(write=(str(folder.parent),)))
+    code = f"ls {folder}/state; ls {folder}/state/configs/*/; touch {folder}/state/x; mv {folder} {folder}2"
+    status, said = await said_by(folder, "sh", "-c", code, sandbox=sandbox)
+    assert (status, said.split()) == (1, ["configs", "sandbox"])
+    assert (folder / "state" / "run").is_dir()
+    assert not (folder / "state" / "x").exists()
+
+
+@pytest.mark.parametrize(("network", "interfaces"), [(Network.NONE, "1"), (Network.LOOPBACK, "1"), (Network.ALL, "")])
+async def test_its_network(tmp_path: Path, network: Network, interfaces: str) -> None:
+    code = (
+        "import socket; a = socket.create_server(('127.0.0.1', 0));"
+        "socket.create_connection(a.getsockname(), 3); print(len(socket.if_nameindex()))"
+    )
+    expected = interfaces or str(len(os.listdir("/sys/class/net")))
+    assert await said_by(tmp_path, *PYTHON, code, sandbox=Sandbox(network=network)) == (0, expected)
+
+
+def test_a_system_that_permits_it_neither(tmp_path: Path) -> None:
+    _, plan = planned(tmp_path, ("sh",), None)
+    assert has_bubblewrap(plan)
+    assert not has_bubblewrap({**plan, "own": ["/nowhere"]})
+    assert not has_bubblewrap({**plan, "network": "named"})
+    code = f"from host.sandbox.bubblewrap import has_bubblewrap; print(has_bubblewrap({plan!r}))"
+    words = [sys.executable, "-m", "tests.sandbox.refusing", "namespaces", sys.executable, "-c", code]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "False"
