@@ -87,6 +87,17 @@ class ServerConfined:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerUnconfined:
+    """A program that is not trusted was started without a sandbox, as before, since nobody has chosen yet."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: {runs_unconfined(self.server)}"
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxRefused:
     """A confined program tried something and did not get it, or says so if it is not `certain`. `allow`: the line for
     the file that would permit it; empty if none does."""
@@ -614,6 +625,7 @@ Event = (
     | ServerStopped
     | VariablesHandedOn
     | ServerConfined
+    | ServerUnconfined
     | SandboxRefused
     | SessionOpened
     | SessionClosed
@@ -719,6 +731,14 @@ class Journal:
     def last_output(self) -> int:
         """The number of the last line of any server."""
         return self._output_count
+
+
+def runs_unconfined(server: str) -> str:
+    """What a person has to choose about a program that runs as before (`host.policy.confinement`)."""
+    return (
+        "it is not trusted, yet its program runs as you, unconfined, since it did so before such programs were "
+        f"confined: choose colonnade sandbox {server} strict, or off, or write sandbox (docs/sandbox.md)"
+    )
 
 
 def slow_reading(interval: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from config import HttpServer, Isolation, StdioServer, Unconfined
 from config.known_servers import advise
+from host.journal import runs_unconfined
 
 
 def warnings_of(spec: StdioServer | HttpServer, info: Iterable[tuple[str, str]] = (), reason: str = "") -> list[str]:
@@ -14,10 +15,7 @@ def warnings_of(spec: StdioServer | HttpServer, info: Iterable[tuple[str, str]] 
     it does not start."""
     warnings: list[str] = []
     if spec.unconfined is Unconfined.OPEN:
-        warnings.append(
-            "it is not trusted, yet its program runs as you, unconfined, since it did so before such programs were "
-            f"confined: choose colonnade sandbox {spec.id} strict, or off, or write sandbox (docs/sandbox.md)"
-        )
+        warnings.append(runs_unconfined(spec.id))
     if isinstance(spec, StdioServer) and spec.may_use_both_eras:
         warnings.append(
             "with eras: both its program may run twice at once: both processes use the same files, locks and ports, "

@@ -34,6 +34,7 @@ from host.journal import (
     ServerNeedsLogin,
     ServerReady,
     ServerRequestRefused,
+    ServerUnconfined,
     Severity,
     TokenNotRefreshed,
 )
@@ -168,6 +169,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, what
         case ServerRequestRefused(server, request, why):
             return server, request, why
+        case ServerUnconfined(server):
+            return (server,)
         case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):
             return (server,)
         case InstanceFailed(server) | RequestCompleted(server) | RequestFailed(server):

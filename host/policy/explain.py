@@ -16,7 +16,7 @@ from host.catalog import Catalog
 from host.jsonrpc.raw import EMPTY_OBJECT, members, value
 from host.policy.claims import claims_in
 from host.policy.definitions import KINDS
-from host.policy.fingerprint import Diff, difference, not_as_approved, pretty
+from host.policy.fingerprint import Diff, difference, launch_for_people, not_as_approved, pretty
 from host.policy.gate import AMBIGUOUS_ARGUMENTS, Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pin_rules import PinStatus, definitions_in
@@ -205,7 +205,9 @@ def description_in(definition: bytes) -> str:
 def held_as_data(gate: Gate, held: HeldItem, until: float = inf) -> HeldRow:
     """A held definition as plain data: status, difference from the approved one, and full text. After `until` (by
     `time.monotonic`) without difference and text and with `ready` false: the page asks again."""
-    ready = time.monotonic() < until
+    ready, approved, offered = time.monotonic() < until, held.approved, held.offered
+    if held.item.kind == Aspect.LAUNCH:
+        approved, offered = None if approved is None else launch_for_people(approved), launch_for_people(offered)
     return {
         "ready": ready,
         "server": held.item.server,
@@ -218,14 +220,15 @@ def held_as_data(gate: Gate, held: HeldItem, until: float = inf) -> HeldRow:
         "problem": held.problem,
         "order": order_remark(gate, held) if ready else "",
         "trust": gate.policies.trust(held.item.server).value,
-        "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)] if ready else [],
-        "text": _pretty(held.offered) if ready else "",
+        "diff": [{"op": op, "text": text} for op, text in _difference(approved, offered)] if ready else [],
+        "text": _pretty(offered) if ready else "",
     }
 
 
 def definition_as_data(gate: Gate, listed: ListedItem, caller: str, *, whole: bool) -> DefinitionRow:
     """A definition of a server's list as plain data; with its text if `whole`. `caller`: whose call is judged."""
     item, decision, denied = listed.item, None, False
+    shown = launch_for_people(listed.offered) if item.kind == Aspect.LAUNCH else listed.offered
     claims = set().union(*(claims_in(each).held for each in definitions_in(listed.offered)))
     if item.kind in KINDS:
         decision = gate.definitions.evaluate(gate.definitions.ref_of(item, listed.fingerprint), None, caller)
@@ -243,7 +246,7 @@ def definition_as_data(gate: Gate, listed: ListedItem, caller: str, *, whole: bo
         "rule": "" if decision is None else visible(decision.rule),
         "denied": denied,
         "description": description_in(listed.offered),
-        "text": definition_as_text(listed.offered) if whole else "",
+        "text": definition_as_text(shown) if whole else "",
         "problem": listed.problem,
     }
 

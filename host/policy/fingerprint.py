@@ -63,6 +63,8 @@ _CONTEXT_LINES = 3
 _CONTEXT = 240
 """Characters of unchanged text that are shown beside a change."""
 
+_STARTS_WITH = "starts with "
+
 _WORD = re.compile(r"\n *|\\.|\w+| +|.", re.DOTALL)
 
 
@@ -198,7 +200,18 @@ def _sandbox(spec: StdioServer) -> str:
     from host.sandbox.plan import needed
 
     assert spec.sandbox is not None
-    return "; ".join([spec.sandbox.describe(), *(f"starts with {path}" for path in needed(spec, _environment(spec)))])
+    return "; ".join([spec.sandbox.describe(), *(_STARTS_WITH + path for path in needed(spec, _environment(spec)))])
+
+
+def launch_for_people(definition: bytes) -> bytes:
+    """The definition of a launch with its sandbox as a list, which has a line for each group and each path."""
+    try:
+        launch = json.loads(definition)
+        given, *paths = launch["sandbox"].split(f"; {_STARTS_WITH}")
+    except (ValueError, KeyError, TypeError, AttributeError):  # there is none
+        return definition
+    launch["sandbox"] = [*given.split("; "), *(_STARTS_WITH + path for path in paths)]
+    return json.dumps(launch).encode()
 
 
 def absolute_search_path(env: dict[str, str]) -> str:

@@ -13,10 +13,18 @@ from functools import partial
 
 import trio
 
-from config import HttpServer, OAuthGrant, ServerSpec, StdioServer
+from config import HttpServer, OAuthGrant, ServerSpec, StdioServer, Unconfined
 from config.desktop.commands import belongs_to_windows
 from config.environment import handed_on
-from host.journal import Journal, MessageDropped, SecretWithheld, ServerConfined, VariablesHandedOn, excerpt
+from host.journal import (
+    Journal,
+    MessageDropped,
+    SecretWithheld,
+    ServerConfined,
+    ServerUnconfined,
+    VariablesHandedOn,
+    excerpt,
+)
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
 from host.relay import TRAIL_VARIABLE
 from host.sanitize import visible
@@ -243,6 +251,8 @@ async def _open_stdio_link(
     directory: ConfigDirectory | None,
 ) -> AsyncIterator[Link]:
     argv = [word.reveal() for word in spec.command]
+    if spec.unconfined is Unconfined.OPEN:
+        journal.note(ServerUnconfined(spec.id))
     more = handed_on(spec) if spec.sandbox is None else {}  # they lead to what a confined program does not reach
     if more:
         journal.note(VariablesHandedOn(spec.id, tuple(more)))

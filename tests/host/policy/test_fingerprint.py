@@ -25,6 +25,7 @@ from host.policy.fingerprint import (
     arguments_digest,
     difference,
     fingerprint,
+    launch_for_people,
     launch_of,
     pretty,
     program_of,
@@ -180,6 +181,18 @@ def test_what_the_owner_wrote_is_declared_and_values_of_variables_are_not(tmp_pa
     ]
     assert len({launch_of(each).declared for each in [base, *others]}) == len(others) + 1
     assert "secret" not in repr([launch_of(each) for each in [base, *others]])
+
+
+def test_people_see_a_line_for_each_group_of_a_confined_launch() -> None:
+    given = "reads /a; network none; 64 processes; starts with /b; or /c; starts with /d"
+    shown = launch_for_people(json.dumps({"declared": "x", "program": "/p", "sandbox": given}).encode())
+    assert json.loads(shown)["sandbox"] == [
+        *("reads /a", "network none", "64 processes"),
+        *("starts with /b; or /c", "starts with /d"),
+    ]
+    assert '\n    "network none",\n' in pretty(shown)
+    for other in (b'{"declared":"x","program":null}', b"[1]", b"no"):
+        assert launch_for_people(other) == other
 
 
 def test_a_sandbox_is_part_of_it_with_what_the_command_names(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from config import StdioServer
+from config import StdioServer, Unconfined
 from config.references import Secret
 from config.sandbox import Sandbox, SandboxFiles
-from host.journal import Event, Journal, ServerConfined
+from host.journal import Event, Journal, OutputLine, ServerConfined, ServerUnconfined
 from host.sanitize import without_directories
 from host.storage.directory import open_state
 from host.upstream.confinement import _REMEDIES, CannotConfine, confine
@@ -68,6 +69,27 @@ def test_each_refusal_has_its_remedy(step: str) -> None:
     said = str(CannotConfine(server(Sandbox(), "x"), NotConfined(step, os.strerror(errno.EPERM))))
     assert said.startswith(f'the program "x" was not started, because it cannot be confined as sandbox says ({step}: ')
     assert said.endswith(_REMEDIES[step])
+
+
+@pytest.mark.parametrize("step", _REMEDIES)
+def test_one_that_is_confined_by_its_trust_can_be_started_without(step: str) -> None:
+    """Nobody wrote a sandbox, so the words do not say so. It is not started for all that."""
+    spec = replace(server(Sandbox(), "x"), confined_by_trust=True)
+    said = str(CannotConfine(spec, NotConfined(step, os.strerror(errno.EPERM))))
+    assert said.startswith('the program "x" was not started, because it is not trusted, and cannot be confined (')
+    assert said.count("sandbox: off") == 1
+
+
+async def test_one_that_runs_as_before_is_told_at_each_start(tmp_path: Path) -> None:
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    spec = replace(server(Sandbox(), "cat"), sandbox=None, confined_by_trust=True, unconfined=Unconfined.OPEN)
+    async with open_keeper() as keeper:
+        for each in (spec, replace(spec, unconfined=Unconfined.CHOSEN)):
+            async with open_link(each, http_sse=False, keeper=keeper, journal=journal):
+                pass
+    assert [event for event in events if not isinstance(event, OutputLine)] == [ServerUnconfined("a")]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
