@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import cast
 
@@ -31,7 +30,12 @@ def shape_of(arguments: object) -> object:
 
     Of an object's members, the first 32, their names escaped and cut; anything else is one word.
     """
-    return _shape(arguments) if isinstance(arguments, dict) else _word(arguments)
+    if not isinstance(arguments, dict):
+        return _word(arguments)
+    shown: dict[str, str] = {}
+    for name, value in arguments.items() if len(arguments) <= _MEMBERS else islice(arguments.items(), _MEMBERS):
+        shown[ascii(name)[1:-1][:_NAME]] = f"str[{len(value)}]" if type(value) is str else _word(value)
+    return shown if len(arguments) <= _MEMBERS else {**shown, "...": f"obj[{len(arguments)}]"}
 
 
 def shape_of_long(arguments: bytes) -> object:
@@ -43,14 +47,7 @@ def shape_of_long(arguments: bytes) -> object:
             pick(arguments, frozenset())
         except ValueError:  # a lone surrogate, for which it would take long to open them
             return _long_word(arguments)
-    return _shape(members(arguments))
-
-
-def _shape(found: Mapping[str, object]) -> dict[str, str]:
-    shown: dict[str, str] = {}
-    for name, value in found.items() if len(found) <= _MEMBERS else islice(found.items(), _MEMBERS):
-        shown[ascii(name)[1:-1][:_NAME]] = f"str[{len(value)}]" if type(value) is str else _word(value)
-    return shown if len(found) <= _MEMBERS else {**shown, "...": f"obj[{len(found)}]"}
+    return shape_of(members(arguments))
 
 
 def _long_word(raw: bytes | Raw) -> str:

@@ -318,7 +318,8 @@ class Session:
         follow, in the scope that is returned: a new one by default."""
         scope = scope or CallScope()
         self.serving.begin(request.id, scope)
-        self.touch()
+        if self.on_use is not None:  # its last use is the end of the request
+            self.on_use()
         if self.ended.is_set():
             scope.cancel("the client has ended its session")
         return scope

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 import trio
 
@@ -62,6 +63,7 @@ _START_FAILURES = {
 
 
 _QUOTES = re.compile("['\"`]")
+_LEARNED = attrgetter("spec.learned_secrets")  # of a credential; no lambda: each message asks
 
 
 class CannotStart(LinkLost):
@@ -198,7 +200,7 @@ def secrets_of(spec: ServerSpec, credentials: Credentials | None, journal: Journ
             journal.note(SecretWithheld(spec.id, excerpt(where)))
 
     # The configuration may be read again while the connection lasts: its login follows that, `spec` does not.
-    return ServerSecrets(spec, None if credential is None else lambda: credential.spec.learned_secrets, tell)
+    return ServerSecrets(spec, None if credential is None else partial(_LEARNED, credential), tell)
 
 
 def has_own_authorization(spec: HttpServer) -> bool:

@@ -60,7 +60,7 @@ class PlainChannel:
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
-        self._socket = sock
+        self._socket, self._fd = sock, sock.fileno()
         self._look = select.poll()  # cheaper than a read that finds nothing, which raises an exception
         self._look.register(sock, select.POLLIN)
         self._is_closed = False
@@ -89,7 +89,7 @@ class PlainChannel:
         while True:
             if self._is_closed:  # trio must not get a descriptor of -1
                 raise trio.ClosedResourceError
-            await trio.lowlevel.wait_readable(self._socket)
+            await trio.lowlevel.wait_readable(self._fd)
             try:
                 return self._socket.recv(MAX_READ)
             except BlockingIOError:

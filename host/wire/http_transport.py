@@ -371,7 +371,7 @@ class Origin:
         hold: HoldingFactory,
     ) -> None:
         self._login: Authorization | None = None
-        self._hold = hold
+        self._opened = partial(HttpResponse, turns=turns, max_body=max_message, hold=hold)
         self.turns = turns
         self.max_message = max_message
         self._url = url
@@ -452,9 +452,6 @@ class Origin:
             self._redirects[method, at] = address
         answer.is_redirected = address is not asked
         return answer
-
-    def _opened(self, response: PooledResponse) -> HttpResponse:
-        return HttpResponse(response, self.turns, self.max_message, self._hold)
 
     def refusal(self, answer: HttpResponse) -> HttpRefused:
         """The error for a response with a status other than 2xx, in words for people."""
