@@ -30,6 +30,7 @@ MAY_BE_REFUSED = {
     "shared_memory_by_name": "it has no /dev/shm",
     "shared_memory_by_number": "it has no System V IPC",
     "tcp_by_ipv6": "it has no IPv6",
+    "ipv6_beside_names": "it has no IPv6",
     "ptrace": "it lets no process attach to another",
     "a_descriptor_of_another_process": "it lets no process attach to another",
     "the_memory_of_another_process": "it lets no process attach to another",

@@ -21,12 +21,19 @@ from typing import Any
 W: dict[str, Any] = {}
 MARKER = "harmless marker"
 _ESCAPES: dict[str, Callable[[], object]] = {}
+_BESIDE_NAMES: dict[str, Callable[[], object]] = {}
+"""Those of programs that may connect to one host, which is 127.0.0.1 at the port W["permitted"]."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def escape(function: Callable[[], object]) -> Callable[[], object]:
     _ESCAPES[function.__name__] = function
     return function
+
+
+def beside_names(function: Callable[[], object]) -> Callable[[], object]:
+    _BESIDE_NAMES[function.__name__] = function
+    return escape(function)
 
 
 def has_marker(path: str) -> bool:
@@ -322,6 +329,106 @@ def a_descriptor_over_a_socket() -> object:
         return bool(os.read(os.open("marker", os.O_RDONLY, dir_fd=found[0]), 9))
 
 
+# Past the hosts that are permitted. Without a sandbox there is no proxy, and a connection needs none.
+
+
+def what_is_permitted() -> object:
+    """No escape: without this, all of the following would be held by a network that leads nowhere."""
+    return _asks("127.0.0.1", W["permitted"]) and _asks_proxy("127.0.0.1", W["permitted"])
+
+
+def _asks(host: str, port: int) -> bytes:
+    with socket.create_connection((host, port), 2) as made:
+        made.sendall(b"hello")
+        return made.makefile("rb").read()
+
+
+def _asks_proxy(host: str, port: int) -> bytes:
+    """What a host says through the proxy, if there is one."""
+    if not os.environ.get("HTTPS_PROXY"):
+        return _asks(host, port)
+    with _proxy() as made:
+        made.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\nhello".encode())
+        head, _, said = made.makefile("rb").read().partition(b"\r\n\r\n")
+        return said if b" 200 " in head else b""
+
+
+def _proxy() -> socket.socket:
+    host, _, port = os.environ["HTTPS_PROXY"].removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)), 2)
+
+
+@beside_names
+def another_port() -> object:
+    return MARKER.encode() in _asks("127.0.0.1", W["tcp"])
+
+
+@beside_names
+def another_port_by_the_proxy() -> object:
+    return MARKER.encode() in _asks_proxy("127.0.0.1", W["tcp"])
+
+
+@beside_names
+def another_address() -> object:
+    return MARKER.encode() in _asks("127.0.0.2", W["permitted"])
+
+
+@beside_names
+def another_address_by_the_proxy() -> object:
+    return MARKER.encode() in _asks_proxy("127.0.0.2", W["permitted"])
+
+
+@beside_names
+def another_name() -> object:
+    return MARKER.encode() in _asks("localhost", W["tcp"])
+
+
+@beside_names
+def another_name_by_the_proxy() -> object:
+    return MARKER.encode() in _asks_proxy("localhost", W["tcp"])
+
+
+@beside_names
+def the_machine_as_no_address() -> object:
+    return MARKER.encode() in _asks("0.0.0.0", W["tcp"])
+
+
+@beside_names
+def another_host_after_a_permitted_one() -> object:
+    """A second request on a connection of the proxy, which is for another host than the first one."""
+    if not os.environ.get("HTTPS_PROXY"):
+        return MARKER.encode() in _asks("127.0.0.1", W["tcp"])
+    with _proxy() as made:
+        for port in (W["permitted"], W["tcp"]):
+            made.sendall(f"GET http://127.0.0.1:{port}/ HTTP/1.1\r\nConnection: keep-alive\r\n\r\n".encode())
+        return MARKER.encode() in made.makefile("rb").read()
+
+
+@beside_names
+def ipv6_beside_names() -> object:
+    return MARKER.encode() in _asks("::1", W["tcp6"])
+
+
+@beside_names
+def udp_beside_names() -> object:
+    return udp()
+
+
+@beside_names
+def dns_beside_names() -> object:
+    return dns()
+
+
+@beside_names
+def a_view_of_the_network_beside_names() -> object:
+    return a_view_of_the_network()
+
+
+@beside_names
+def an_abstract_socket_beside_names() -> object:
+    return an_abstract_socket()
+
+
 # Privileges and limits
 
 
@@ -389,7 +496,7 @@ def a_child_that_outlives() -> object:
 if __name__ == "__main__":
     W = json.loads(sys.argv[2])
     try:
-        got_out = bool(_ESCAPES[sys.argv[1]]())
+        got_out = bool(globals()[sys.argv[1]]())
         print("out" if got_out else "held", flush=True)
     except (OSError, MemoryError) as refused:
         print(f"held: {refused}", flush=True)

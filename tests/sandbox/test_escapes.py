@@ -10,7 +10,7 @@ import pytest
 from tests.kit.kernel import NOT_HERE
 from tests.sandbox.escapes import ESCAPES, MAY_BE_REFUSED, can_be_tried, is_to_be_held
 from tests.sandbox.stated import state_with
-from tests.sandbox.world import MEANS, UNCONFINED, World, open_world, to_be_had
+from tests.sandbox.world import LANDLOCK_ALONE, MEANS, UNCONFINED, World, open_world, to_be_had
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,13 @@ def test_it_is_held_by_each_of_the_means_and_without_them_it_succeeds(world: Wor
         said = world.run(escape, means)
         if is_to_be_held(escape, means):
             assert said.startswith("held"), (means, said)
+
+
+def test_what_is_permitted_is_reached_past_the_names(world: World) -> None:
+    """Also by the proxy. Landlock alone knows no names, so nothing is started."""
+    for means in to_be_had():
+        said = world.run("what_is_permitted", means)
+        assert said == ("held: not started, a network of its own" if means == LANDLOCK_ALONE else "out")
 
 
 @pytest.mark.parametrize("means", MEANS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import queue
 import secrets
 import socket
 import subprocess
@@ -12,17 +13,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from config import StdioServer
 from config.references import Secret
-from config.sandbox import Sandbox, SandboxFiles
+from config.sandbox import Destination, Sandbox, SandboxFiles
+from host.journal import Journal
 from host.sandbox import landlock
 from host.sandbox.confine import LANDLOCK, NAMESPACES, confine
 from host.sandbox.plan import confined_environment, make_plan
+from host.upstream.forwarder import Forwarder
+from host.upstream.refusals import Refusals
+from host.wire.turns import Turns
 from tests.kit.kernel import has_namespaces
 from tests.sandbox import hostile
 
@@ -66,32 +73,36 @@ class World:
             means: those that confine it, one of MEANS or UNCONFINED.
         """
         self.restore()
-        spec = StdioServer(
-            id="hostile",
-            command=(Secret(PYTHON),),
-            cwd=self.base,
-            sandbox=Sandbox(
-                files=SandboxFiles(read=(self.told["read"],), write=(self.told["write"],)), memory=256 * 1024**2
-            ),
-        )
+        files = SandboxFiles(read=(self.told["read"],), write=(self.told["write"],))
+        sandbox = Sandbox(files=files, memory=256 * 1024**2)
+        if escape in hostile._BESIDE_NAMES or escape == hostile.what_is_permitted.__name__:
+            sandbox = replace(sandbox, network=(Destination(f"127.0.0.1:{self.told['permitted']}"),))
+        spec = StdioServer(id="hostile", command=(Secret(PYTHON),), cwd=self.base, sandbox=sandbox)
         state = Path(self.told["state"]).parent
         folder = state / "configs" / "own" / "sandbox" / "hostile"
-        assert spec.sandbox is not None
-        env = confined_environment(spec.sandbox, {}, {}, folder)
+        env = confined_environment(sandbox, {}, {}, folder)
         plan = make_plan(spec, env, folder, state)
         token = secrets.token_hex(8)
         words = [PYTHON, "-I", "-S", "-c", SOURCE, escape, json.dumps({**self.told, "token": token})]
         is_confined = means != UNCONFINED
-        with subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env if is_confined else dict(os.environ),
-            close_fds=is_confined,  # as the subreaper does
-            start_new_session=True,
-            preexec_fn=_confining(plan, means) if is_confined else None,
-        ) as program:
+        with ExitStack() as stack:
+            ours, theirs = (stack.enter_context(each) for each in socket.socketpair())
+            try:
+                program = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=env if is_confined else os.environ | dict.fromkeys(("HTTPS_PROXY", "https_proxy"), ""),
+                    close_fds=is_confined,  # as the subreaper does
+                    start_new_session=True,
+                    preexec_fn=_confining(plan, means, theirs.fileno()) if is_confined else None,
+                )
+            except subprocess.SubprocessError:
+                return f"held: not started, {json.loads(ours.recv(4096))['sandbox']['failed']}"
+            stack.enter_context(program)
+            if plan["listeners"] and is_confined:
+                stack.enter_context(_forwarding(sandbox, ours))
             assert program.stdout is not None
             lines = program.stdout.read().decode(errors="replace").strip().splitlines()
         said = lines[-1] if lines else f"nothing, and ended with {program.returncode}"
@@ -112,7 +123,29 @@ class World:
             taken.rename(self.base / "home" / "keys2")
 
 
-def _confining(plan: dict[str, Any], means: str) -> Callable[[], None]:
+@contextmanager
+def _forwarding(sandbox: Sandbox, report: socket.socket) -> Iterator[None]:
+    """The forwarder of a child that has told of the sockets in its network."""
+    _, descriptors, _, _ = socket.recv_fds(report, 4096, 253)
+    started: queue.Queue[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = queue.Queue()
+
+    async def forward() -> None:
+        with trio.CancelScope() as scope, ExitStack() as stack:
+            started.put((trio.lowlevel.current_trio_token(), scope))
+            listeners = [stack.enter_context(socket.socket(fileno=each)) for each in descriptors]
+            await Forwarder(listeners, sandbox, Refusals("hostile", Journal()), Turns()).run()
+
+    thread = threading.Thread(target=trio.run, args=(forward,))
+    thread.start()
+    token, scope = started.get()
+    try:
+        yield
+    finally:
+        token.run_sync_soon(scope.cancel)
+        thread.join()
+
+
+def _confining(plan: dict[str, Any], means: str, report: int) -> Callable[[], None]:
     """The steps of a child before it becomes the program. Means that are not wanted are refused as a kernel does that
     has none."""
 
@@ -122,9 +155,7 @@ def _confining(plan: dict[str, Any], means: str) -> Callable[[], None]:
             landlock.version = lambda: 0
         elif means == LANDLOCK_ALONE:
             way = LANDLOCK
-        report, unread = socket.socketpair()
-        with report, unread:
-            confine(plan, report.fileno(), way)
+        confine(plan, report, way)
 
     return apply
 
@@ -194,7 +225,8 @@ def open_world(base: Path) -> Iterator[World]:
 
 def _serve(base: Path, stack: ExitStack) -> dict[str, Any]:
     """Services that answer with the marker, at sockets of every kind, and one that gives a descriptor away."""
-    made = {"tcp": socket.create_server(("127.0.0.1", 0))}
+    made = {name: socket.create_server(("127.0.0.1", 0)) for name in ("tcp", "permitted")}
+    made["next to it"] = socket.create_server(("127.0.0.2", made["permitted"].getsockname()[1]))
     with suppress(OSError):
         made["tcp6"] = socket.create_server(("::1", 0), family=socket.AF_INET6)
     told: dict[str, Any] = {name: each.getsockname()[1] for name, each in made.items()}
@@ -205,10 +237,11 @@ def _serve(base: Path, stack: ExitStack) -> dict[str, Any]:
         made[name] = socket.socket(socket.AF_UNIX)
         made[name].bind(address)
         made[name].listen()
+    answers = {"giver": partial(_give, base / "home" / "keys"), "permitted": partial(_answer, text="permitted")}
     for name, each in made.items():
         stack.callback(each.close)
         stack.callback(each.shutdown, socket.SHUT_RDWR)  # wakes its thread
-        answer = partial(_give, base / "home" / "keys") if name == "giver" else _answer
+        answer = answers.get(name, _answer)
         threading.Thread(target=_accept, args=(each, answer), daemon=True).start()
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("127.0.0.1", 0))
@@ -227,9 +260,9 @@ def _accept(listener: socket.socket, answer: Callable[[socket.socket], None]) ->
             answer(connection)
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer(connection: socket.socket, text: str = hostile.MARKER) -> None:
     connection.recv(64)
-    connection.sendall(hostile.MARKER.encode())
+    connection.sendall(text.encode())
 
 
 def _give(folder: Path, connection: socket.socket) -> None:
