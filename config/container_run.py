@@ -30,6 +30,17 @@ _FLAGS = frozenset(
 _SHORT_FLAGS = frozenset("diPqt")
 _FALSE = ("0", "f", "false")
 
+_READ_BY_CLIENTS = re.compile(
+    "DBUS_SESSION_BUS_ADDRESS|HOME|NOTIFY_SOCKET|PATH|REGISTRY_AUTH_FILE|STORAGE_DRIVER|STORAGE_OPTS|TMPDIR|USER"
+    "|(?:BUILDAH|CONTAINER|DOCKER_|LD_|LISTEN_|PODMAN|SSL_CERT_|XDG_|_CONTAINERS_).*"
+    "|(?i:.*_PROXY)"
+)
+
+
+def is_read_by_clients(name: str) -> bool:
+    """Whether the clients themselves take a variable of this name from their environment."""
+    return _READ_BY_CLIENTS.fullmatch(name) is not None
+
 
 @dataclass(frozen=True)
 class ContainerRun:

@@ -81,7 +81,7 @@ def _started_by_shell(words: list[str]) -> list[str]:
 def handed_on(spec: StdioServer) -> dict[str, str]:
     """The variables with their values that the program of a server gets because it is a known one; those under `env`
     hold instead of them."""
-    names = program_variables(word.reveal() for word in spec.command)
+    names = program_variables(spec.started_words)
     values = ((name, spec.variables.get(name)) for name in names if name not in spec.env)
     return {name: value.reveal() for name, value in values if value is not None}
 
@@ -185,7 +185,7 @@ class Environment:
         reaching, _ = _parts(self._servers.get(spec.id))
         names = variables_in(reaching, with_default=True)
         if isinstance(spec, StdioServer):
-            names |= {*program_variables(word.reveal() for word in spec.command)} - spec.env.keys()
+            names |= {*program_variables(spec.started_words)} - spec.env.keys()
         return MappingProxyType(
             {
                 name: Secret(value) if (value := self.values.get(name)) is not None else None

@@ -39,6 +39,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import core_schema
 
 from config.address_zones import is_loopback
+from config.container_run import is_read_by_clients
 from config.document import as_found, is_null, kind_of
 from config.keys import NO_KEY, STRICT, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
@@ -884,7 +885,7 @@ class BaseServer(Defaults, ABC):
         """One line for people: what its program is given, why, and the means that hold it. Empty if it is none."""
         return ""
 
-    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
+    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str, ...], InvalidKey]]:
         """The keys of the file that others of it give no meaning."""
         if self.isolation is Isolation.SHARED and not self.takes_client_folder:
             for key, does in (("max_instances", "counts"), ("idle_timeout", "stops")):
@@ -967,11 +968,24 @@ class StdioServer(BaseServer):
     def takes_client_folder(self) -> bool:
         return self.cwd == _CLIENT_FOLDER
 
-    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
+    @property
+    def runtime(self) -> str:
+        """The client program that makes the container in which its program runs; empty if it runs in none."""
+        return "" if self.sandbox is None or self.sandbox.with_ is None else self.sandbox.with_.value
+
+    @property
+    def started_words(self) -> tuple[str, ...]:
+        """The words that say what is started on this machine: the command, or the client program of a container."""
+        return (self.runtime,) if self.runtime else tuple(word.reveal() for word in self.command)
+
+    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str, ...], InvalidKey]]:
         yield from super()._contradictions(written)
         if self.sandbox is not None and self.takes_client_folder:
             text = f"a confined program cannot work in folders of clients; write another cwd, or sandbox: {OFF_WORD}"
             yield ("sandbox",), InvalidKey(text)
+        for name in filter(is_read_by_clients, self.env if self.runtime else ()):
+            text = f"{self.runtime} would take this variable for itself; set it in the image, or remove it"
+            yield ("env", name), InvalidKey(text)
         if self.takes_client_folder and self.isolation is Isolation.PER_CALL:
             text = "an instance for each call cannot stay in a folder; write shared or per-client, or another cwd"
             yield ("isolation",), InvalidKey(text)
@@ -1029,8 +1043,9 @@ class StdioServer(BaseServer):
         folder = info.context.folder
         words = [mask(word) for word in _written_words(value["command"], alone="args" not in value)]
         text = server.program.reveal()
-        # A bare word stays one, for PATH; anything with a slash starts from the folder of the file.
-        program = Secret(str(folder / text) if "/" in text else text, clip(words[0].rstrip("/").rpartition("/")[2]))
+        # A bare word stays one, for PATH; anything with a slash starts from the folder of the file, but in a container.
+        is_here = "/" in text and not server.runtime
+        program = Secret(str(folder / text) if is_here else text, clip(words[0].rstrip("/").rpartition("/")[2]))
         words += [mask(word) for word in value.get("args", ())]
         cwd = value.get("cwd", "")
         is_clients = cwd == CLIENT_FOLDER  # as it is written: a variable may hold the same text
@@ -1227,7 +1242,7 @@ class HttpServer(BaseServer):
         errors_below(server._contradictions(value))
         return server if server.headers_helper is None else dataclasses.replace(server, folder=info.context.folder)
 
-    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str], InvalidKey]]:
+    def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str, ...], InvalidKey]]:
         yield from super()._contradictions(written)
         if "sandbox" in written:
             yield ("sandbox",), InvalidKey("it confines a program, and here is a url; remove it")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, PlainValidator, TypeAdapter, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter, ValidationInfo
 
 from config.document import as_found
 from config.keys import Strict, desc
@@ -24,6 +25,8 @@ from config.types import (
     DestinationText,
     EachOnce,
     Flag,
+    ImageName,
+    InvalidKey,
     InvalidValue,
     VariableName,
     errors_below,
@@ -37,6 +40,8 @@ WITHHELD = (
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
 )
 """Variables of the host that servers get and confined ones do not, unless `environment` names them."""
+LEAST_MEMORY = 128 * 1024**2
+"""Bytes of memory that a container has at least: runc 1.1 does not start with a limit of 64 MiB."""
 GIVEN = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "TZ", "USER")
 """Variables that each confined program has, beside LC_*; HOME and TMPDIR are folders of its own."""
 
@@ -113,6 +118,13 @@ def _read_network(value: object, info: ValidationInfo) -> Network | tuple[Destin
     return found
 
 
+class ContainerClient(StrEnum):
+    """A client program that runs containers."""
+
+    PODMAN = "podman"
+    DOCKER = "docker"
+
+
 class Means(StrEnum):
     """The least that must hold a program: namespaces, or Landlock alone, which holds less."""
 
@@ -187,6 +199,23 @@ class Sandbox(Strict):
         ),
     ] = Means.NAMESPACES
 
+    with_: Annotated[
+        ContainerClient | None,
+        Field(
+            validation_alias="with",
+            description="podman or docker: the program runs in a container of image, made by this client program.",
+        ),
+    ] = None
+    image: Annotated[
+        ImageName,
+        desc("The image of the container, which must be there: best by its digest, ghcr.io/acme/server@sha256:…"),
+    ] = ""
+
+    @property
+    def names_one_image(self) -> bool:
+        """Whether the image is named by what it is, and not by a tag that may be given to another one."""
+        return "sha256:" in self.image
+
     def beside_strict(self) -> dict[str, object]:
         """The members that are not those of `strict`, as plain values. A launch is known by them, so a new key with its
         default changes none; and no default may ever be widened."""
@@ -214,6 +243,8 @@ class Sandbox(Strict):
             parts.append(f"{self.cpu:g} processors")
         if self.accept is Means.LANDLOCK:
             parts.append("Landlock alone is accepted")
+        if self.with_ is not None:
+            parts.append(f"in a container of {self.with_.value} from {self.image}")
         return "; ".join(parts)
 
     def _describe_network(self) -> str:
@@ -237,7 +268,7 @@ def _differing(value: Any, default: Any) -> dict[str, object]:
     for key in dataclasses.fields(value):
         now, before = getattr(value, key.name), getattr(default, key.name)
         if now != before:
-            found[key.name] = _differing(now, before) if dataclasses.is_dataclass(now) else _as_written(now)
+            found[key.name.rstrip("_")] = _differing(now, before) if dataclasses.is_dataclass(now) else _as_written(now)
     return found
 
 
@@ -271,6 +302,28 @@ def without(means: str) -> str:
     return ", which does not hold: sockets of your user, UDP, the view of other processes, the number of processes"
 
 
+def _consistent(sandbox: Sandbox | None) -> Sandbox | None:
+    """Refuse keys that mean nothing beside others, or that a container cannot have."""
+    if sandbox is not None:
+        errors_below(_contradictions(sandbox))
+    return sandbox
+
+
+def _contradictions(sandbox: Sandbox) -> Iterator[tuple[tuple[str], InvalidKey]]:
+    if sandbox.with_ is None:
+        if sandbox.image:
+            yield ("image",), InvalidKey("it is for a container; write with: podman or with: docker, or remove it")
+        return
+    if not sandbox.image:
+        yield ("with",), InvalidKey("a container is made of an image; write image: and its name beside it")
+    if sandbox.destinations:
+        yield ("network",), InvalidKey("a container has no network to hosts by name; write none or all")
+    if sandbox.accept is not Means.NAMESPACES:
+        yield ("accept",), InvalidKey("a container is never replaced by Landlock; remove it")
+    if sandbox.memory < LEAST_MEMORY:
+        yield ("memory",), InvalidKey("a container does not start with less than 128MiB; write more")
+
+
 def _read_sandbox(value: object) -> object:
     """`off` is none, `strict` one without exceptions."""
     if isinstance(value, dict):
@@ -285,6 +338,7 @@ def _read_sandbox(value: object) -> object:
 
 SandboxKey = Annotated[
     Sandbox | None,
+    AfterValidator(_consistent),
     BeforeValidator(_read_sandbox, json_schema_input_type=Literal["off", "strict", False] | Sandbox),
     desc(
         "What of this machine the program is given. strict: a home of its own, the system's libraries and what its "

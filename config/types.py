@@ -382,8 +382,14 @@ _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
 _HOST_AND_PORT = rf"{_HOST}(?::[0-9]{{1,5}})?"
 _ORIGIN = rf"[A-Za-z][A-Za-z0-9+.-]*://{_HOST_AND_PORT}"
 _ADDRESS = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}"
+_IMAGE = (
+    r"(?:sha256:[0-9a-f]{64}"
+    r"|(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+    r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
+)
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _A_URL = "a URL such as https://example.com/mcp"
+_AN_IMAGE = "the name of an image such as ghcr.io/acme/server@sha256:… or localhost/server:1"
 _AN_ADDRESS = "an address such as 127.0.0.1:8808"
 _A_METADATA_URL = "a public https URL such as https://example.com/colonnade.json"
 _AN_ISSUER = "the identifier of an issuer such as https://login.example"
@@ -490,6 +496,13 @@ def _read_parameter(text: Expanded) -> str:
             "expected at most 200 printable ASCII characters; they stand in the address of the login page"
         )
     return text.text
+
+
+@_reads(_AN_IMAGE)
+def _read_image(image: Expanded) -> str:
+    if not re.fullmatch(_IMAGE, image.text):
+        raise expected(_AN_IMAGE, _quote(image), "options and transports have no place there")
+    return image.text
 
 
 @_reads(_AN_ADDRESS)
@@ -861,6 +874,7 @@ ConfinedProcessors = Annotated[
     BeforeValidator(_read_processors),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0.01, "maximum": 1000}, {"type": "string"}]}),
 ]
+ImageName = Annotated[str, BeforeValidator(_read_image), _text(_IMAGE)]
 Pattern = Annotated[str, BeforeValidator(_read_pattern), WithJsonSchema(_NOT_EMPTY_STRING)]
 Affix = Annotated[str, BeforeValidator(_read_affix), _NOT_EMPTY]
 Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]

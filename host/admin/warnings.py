@@ -16,6 +16,11 @@ def warnings_of(spec: StdioServer | HttpServer, info: Iterable[tuple[str, str]] 
     warnings: list[str] = []
     if spec.unconfined is Unconfined.OPEN:
         warnings.append(runs_unconfined(spec.id))
+    if isinstance(spec, StdioServer) and spec.sandbox is not None and spec.runtime and not spec.sandbox.names_one_image:
+        warnings.append(
+            f"its image is named without a digest, so another one of that name would be started without a question; "
+            f"write the digest: {spec.runtime} image inspect {spec.sandbox.image} shows it"
+        )
     if isinstance(spec, StdioServer) and spec.may_use_both_eras:
         warnings.append(
             "with eras: both its program may run twice at once: both processes use the same files, locks and ports, "

@@ -216,7 +216,7 @@ def _program(spec: StdioServer) -> tuple[str, str | None, str, str | None]:
     """The values that decide which program a server is, and the program, as `relay_start.py` compares them."""
     search_path = spec.env.get("PATH")
     return (
-        spec.program.reveal(),
+        spec.started_words[0],
         None if search_path is None else search_path.reveal(),
         "/" if spec.takes_client_folder else str(spec.cwd),
         program_of(spec),

@@ -189,7 +189,7 @@ def program_of(spec: StdioServer) -> str | None:
     env, cwd = _environment(spec), str(spec.cwd)
     if spec.takes_client_folder:  # it is one launch for all folders: none of them decides which program it is
         env, cwd = {**env, "PATH": absolute_search_path(env)}, "/"
-    return resolve_program(spec.command[0].reveal(), env, cwd)
+    return resolve_program(spec.started_words[0], env, cwd)
 
 
 def _environment(spec: StdioServer) -> dict[str, str]:

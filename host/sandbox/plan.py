@@ -51,9 +51,9 @@ _OFFLINE = {
 }
 """What package runners are told that do not reach their registry. Without it, npx and uvx try for up to a minute before
 they use what they have."""
-_SHORT_TEMPORARY = "/own-tmp"
-"""A link to the temporary folder of a server. Its own path would be too long for sockets in it, which end at 108
-bytes."""
+SHORT_TEMPORARY = "/own-tmp"
+"""A link to the temporary folder of a server, and its place in a container. Its own path would be too long for sockets
+in it, which end at 108 bytes."""
 _MOST_LINKS = 40
 _MOST_INTERPRETERS = 5
 """Scripts that are interpreted by scripts, at most, as in Linux."""
@@ -65,6 +65,10 @@ class MissingFile(Exception):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
+
+
+class CannotHide(Exception):
+    """The state directory cannot be hidden in a container that may write, and so rename, what is above it."""
 
 
 @dataclass
@@ -124,9 +128,9 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
     """
     sandbox = spec.sandbox
     assert sandbox is not None
-    base, home, temporary = (str(folder / name) for name in ("root", "home", "tmp"))
-    for each in (base, home, temporary):
-        os.makedirs(each, mode=0o700, exist_ok=True)
+    base = str(folder / "root")
+    os.makedirs(base, mode=0o700, exist_ok=True)
+    home, temporary = _make_own_folders(folder)
     own = [os.path.realpath(each) for each in (home, temporary, *sandbox.files.write)]
     paths = _Paths(own)
     for path in (*_SYSTEM, *_SETTINGS, *(_NETWORK_SETTINGS if sandbox.network is Network.ALL else ())):
@@ -137,7 +141,7 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
         paths.read[_existing(paths, path)] = None
     written = [_existing(paths, path) for path in sandbox.files.write]
     if _has_root(sandbox):
-        paths.links[_SHORT_TEMPORARY] = temporary
+        paths.links[SHORT_TEMPORARY] = temporary
     write = _outermost(written)
     read = [path for path in _outermost(paths.read) if not is_below_any(path, own)]
     inside = place(sandbox.destinations) if sandbox.destinations else None
@@ -159,6 +163,46 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
         "open_files": sandbox.open_files,
         "accept": sandbox.accept.value,
     }
+
+
+def make_mounts(sandbox: Sandbox, folder: Path, state: Path) -> tuple[dict[str, tuple[str, bool]], list[str]]:
+    """The files of this machine that a container has; makes the folders of the server.
+
+    Args:
+        folder: that of the server in `state`, the state directory.
+
+    Returns:
+        By the path in the container, the real path here, and whether it may be written; and the paths in it that must
+        be empty, since the state directory is there.
+
+    Raises:
+        MissingFile: a path of `files` is not there.
+        CannotHide: the state directory is in a folder that may be written.
+        OSError: the folders of the server cannot be made.
+    """
+    home, temporary = _make_own_folders(folder)
+    own = {home: home, SHORT_TEMPORARY: temporary}
+    written = [*own.values(), *map(os.path.realpath, sandbox.files.write)]
+    paths, hidden = _Paths(written), os.path.realpath(state)
+    read = {path: (_existing(paths, path), False) for path in sandbox.files.read}
+    write = {path: (_existing(paths, path), True) for path in sandbox.files.write}
+    named = {
+        path: (real, writable)
+        for path, (real, writable) in {**read, **write}.items()
+        if not is_below_any(real, [hidden]) and (writable or not is_below_any(real, written))
+    }
+    if any(writable and is_below_any(hidden, [real]) for real, writable in named.values()):
+        raise CannotHide
+    empty = [path + hidden.removeprefix(real) for path, (real, _) in named.items() if is_below_any(hidden, [real])]
+    return {**named, **{place: (os.path.realpath(each), True) for place, each in own.items()}}, empty
+
+
+def _make_own_folders(folder: Path) -> list[str]:
+    """The home and the temporary folder of a server, which are kept."""
+    own = [str(folder / name) for name in ("home", "tmp")]
+    for each in own:
+        os.makedirs(each, mode=0o700, exist_ok=True)
+    return own
 
 
 def _outermost(paths: Collection[str]) -> list[str]:
@@ -213,13 +257,18 @@ def confined_environment(
     kept = {
         name: text for name, text in usual.items() if name in (*GIVEN, *sandbox.environment) or name.startswith("LC_")
     }
-    temporary = _SHORT_TEMPORARY if _has_root(sandbox) else str(folder / "tmp")
-    found = {**kept, "HOME": str(folder / "home"), "TMPDIR": temporary}
-    if sandbox.network is not Network.ALL:
-        reached = {each.host for each in sandbox.destinations}
-        for registry, variables in _OFFLINE.items():
-            found |= {} if registry in reached else variables
-    return {**found, **_proxy_variables(sandbox.destinations), **own}
+    temporary = SHORT_TEMPORARY if _has_root(sandbox) else str(folder / "tmp")
+    own_folders = {"HOME": str(folder / "home"), "TMPDIR": temporary}
+    return {**kept, **own_folders, **offline_variables(sandbox), **_proxy_variables(sandbox.destinations), **own}
+
+
+def offline_variables(sandbox: Sandbox) -> dict[str, str]:
+    """What package runners are told about the registries that they do not reach."""
+    if sandbox.network is Network.ALL:
+        return {}
+    reached = {each.host for each in sandbox.destinations}
+    told = (variables for registry, variables in _OFFLINE.items() if registry not in reached)
+    return {name: text for variables in told for name, text in variables.items()}
 
 
 def _has_root(sandbox: Sandbox) -> bool:
@@ -233,6 +282,8 @@ def _has_root(sandbox: Sandbox) -> bool:
 def needed(spec: StdioServer, env: Mapping[str, str]) -> list[str]:
     """The files and folders outside the system's own that the program needs to start, as far as its command names them:
     its installation and that of its interpreter, and the paths among its arguments, a script with its package."""
+    if spec.runtime:  # they are in its image
+        return []
     words, cwd = [word.reveal() for word in spec.command], str(spec.cwd)
     found = list(_program(words[0], env, cwd))
     for at, path in _named(words, cwd).items():

@@ -31,6 +31,7 @@ from host.relay import TRAIL_VARIABLE
 from host.sanitize import visible
 from host.storage.directory import ConfigDirectory
 from host.upstream.confinement import CannotConfine, confine
+from host.upstream.contained import Contained, contain
 from host.upstream.containers import DETACHED, Containers
 from host.upstream.credentials import Credential, Credentials
 from host.upstream.forwarder import Forwarder
@@ -252,31 +253,49 @@ async def _open_stdio_link(
     containers: Containers | None,
     directory: ConfigDirectory | None,
 ) -> AsyncIterator[Link]:
-    argv = [word.reveal() for word in spec.command]
+    argv: Sequence[str] = [word.reveal() for word in spec.command]
     if spec.unconfined is Unconfined.OPEN:
         journal.note(ServerUnconfined(spec.id))
-    more = handed_on(spec) if spec.sandbox is None else {}  # they lead to what a confined program does not reach
+    # They lead to what a confined program does not reach; the client program of its container needs them.
+    more = handed_on(spec) if spec.sandbox is None or spec.runtime else {}
     if more:
         journal.note(VariablesHandedOn(spec.id, tuple(more)))
     own = {**more, **{name: value.reveal() for name, value in spec.env.items()}}
-    is_link = starts_colonnade(argv)
+    is_link = not spec.runtime and starts_colonnade(argv)
     if is_link:
         own[TRAIL_VARIABLE] = json.dumps(list(trail()))
     env, plan, cwd = child_environment(own), None, str(spec.cwd)
+    made: Contained | None = None
+    name = ""
     try:
-        if spec.sandbox is not None:
+        if spec.runtime:
+            assert directory is not None
+            made = await contain(spec, more, directory, keeper)
+            argv, env, name = made.argv, made.env, made.name
+        elif spec.sandbox is not None:
             assert directory is not None
             env, plan = confine(spec, own, directory)
         async with (
-            nullcontext(argv) if containers is None else containers.removing(argv, env, cwd) as started,
-            keeper.open_child(started, env=env, cwd=cwd, grace=STOP_GRACE, is_link=is_link, sandbox=plan) as child,
+            nullcontext(argv) if containers is None else containers.removing(argv, env, cwd, name) as started,
+            keeper.open_child(
+                started,
+                env=env,
+                cwd=cwd,
+                grace=STOP_GRACE,
+                is_link=is_link,
+                sandbox=plan,
+                container=made.watched if made else None,
+                after=made.after if made else (),
+            ) as child,
         ):
             said = forwarder = None
-            if plan is not None and spec.sandbox is not None:
-                journal.note(ServerConfined(spec.id, child.means))
+            seen = made.seen if made else plan
+            if seen is not None and spec.sandbox is not None:
+                journal.note(ServerConfined(spec.id, made.means if made else child.means))
                 refusals = Refusals(spec.id, journal)
-                said = SaidRefusals(refusals, spec.sandbox, plan)
-                if len(child.listeners) < len(plan["listeners"]):  # the kernel drops those for which there is no room
+                said = SaidRefusals(refusals, spec.sandbox, seen)
+                if plan is not None and len(child.listeners) < len(plan["listeners"]):
+                    # The kernel drops those for which there is no room.
                     raise NotConfined("sockets in its network", os.strerror(errno.EMFILE))
                 forwarder = Forwarder(child.listeners, spec.sandbox, refusals, turns) if child.listeners else None
             output = ProgramOutput(spec, journal, turns.turn(), said)

@@ -17,6 +17,7 @@ from config import ServerSpec, StdioServer
 from config.container_run import container_run
 from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
 from host.sanitize import shortened, visible_output
+from host.upstream.contained import remedy_for
 from host.upstream.refusals import SaidRefusals
 from host.upstream.server_secrets import ServerSecrets
 from host.upstream.stderr import find_reason
@@ -100,12 +101,19 @@ class ProgramOutput:
         reason = self._find_reason(0 if status < 0 else status)
         said = f"it crashed with {_describe_signal(-status)}" if status < 0 else f"it exited with status {status}"
         if reason is not None:
-            return f"{said}: {reason}" + (self._said.hint if self._said else "")
+            return f"{said}: {reason}" + self._remedy_for(reason)
         if status == 0 and _lacks_input(self._spec):
             return f"{said}: its container gets no input: add -i behind run in its command"
         if status == 0:
             return f"{said}, as if it had finished: over stdio a server runs until its standard input is closed"
         return f"{said} and gave no reason" + (f" (colonnade logs {self._spec.id})" if self._lines else "")
+
+    def _remedy_for(self, reason: str) -> str:
+        """What a person can do: about a container that its client program could not start, or about its sandbox."""
+        in_container = isinstance(self._spec, StdioServer) and self._spec.runtime
+        if in_container and (remedy := remedy_for(reason)):
+            return f"; {remedy}"
+        return self._said.hint if self._said else ""
 
     def _find_reason(self, status: int) -> str | None:
         since = trio.current_time() - REASON_WINDOW

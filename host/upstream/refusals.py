@@ -164,7 +164,7 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
     else:
         wider = replace(files, read=(*files.read, path))
     what = f'to {"write" if writes else "read"} "{path}"'
-    return _Refusal(what, replace(sandbox, files=wider), path if _MISSING.search(line) else "")
+    return _Refusal(what, replace(sandbox, files=wider), path if _MISSING.search(line) or plan.get("image") else "")
 
 
 def _network_refusal(line: str, sandbox: Sandbox) -> _Refusal | None:

@@ -8,7 +8,8 @@ standard library and has no secret of the host.
 
 *Keeper*: forks one subreaper for each byte that comes over its socket together with four descriptors (control, and the
 program's 0, 1, 2), and reaps subreapers. It kills any other child, because that is an orphan of a killed subreaper. The
-byte says which one: ORDINARY for a server, LINK for a server that is Colonnade itself (see descent.py).
+byte says which one: ORDINARY for a server, LINK for a server that is Colonnade itself (see descent.py), LEAVING for a
+program that leaves something outside its tree, such as the container of a daemon.
 *Subreaper*: reads one order from its control socket, starts that program, reaps its descendants, reports what happens,
 and kills the rest when the program itself ends. It is a child subreaper (prctl), so neither `setsid` nor a double fork
 escapes it. When it has no child left, it has no descendant left; it then reports that and ends.
@@ -16,9 +17,11 @@ Both end only at the end of their socket, which the kernel also closes for a hos
 stopped (SIGSTOP, which every server may send) sees no end of anything, so the kernel resumes each when its parent ends.
 
 On the control socket, to the subreaper: a length of four bytes (big endian) and an order in JSON with the members
-`argv`, `env` and `cwd`, whose characters stand for bytes (latin-1), independently of the locale, and `sandbox`, if the
-program is confined, a plan (host/sandbox/plan.py); after it single bytes, TERM or KILL. End of file means that the host
-is gone: TERM, KILL_GRACE seconds, KILL.
+`argv`, `env` and `cwd`, whose characters stand for bytes (latin-1), independently of the locale; `sandbox`, if the
+program is confined, a plan (host/sandbox/plan.py); `container`, the `memory` and `processes` of one that it makes, if
+nobody else limits all of these together; and `after`, the command that removes what it leaves. After it single bytes,
+TERM or KILL. End of file means that the host is gone: TERM, KILL_GRACE seconds, KILL, then `after`, which has
+AFTER_LIMIT seconds.
 From the subreaper: lines of JSON, `{"subreaper": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
 (negative for a signal), `{"gone": true}`. A confined program is preceded by `{"sandbox": {"means": words}}`, with the
 sockets that listen in its network, and the error of one that could not be confined by `{"sandbox": {"failed": step,
@@ -50,12 +53,14 @@ from typing import Any
 if sys.platform == "linux":
     import ctypes
 
-ORDINARY, LINK = b"s", b"l"
+ORDINARY, LINK, LEAVING = b"s", b"l", b"a"
 TERM, KILL = b"T", b"K"
 KILL_GRACE = 0.7
 """Seconds between TERM and KILL when the host is gone, so that all processes end within two seconds after the host."""
 SUBREAPER_LIMIT = 1.5
 """Seconds that the subreapers of a dead host have. One that still runs then was stopped or hangs, and is killed."""
+AFTER_LIMIT = 5.0
+"""Seconds that the command which removes what a program left has, and its subreaper beyond SUBREAPER_LIMIT."""
 
 _NOT_CONFINED = "not confined"
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
@@ -243,7 +248,7 @@ class _Subreaper:
         self._running = False
         self._kill_at: float | None = None
         self._pause = _SHORT_PAUSE
-        self._confined: _Confined | None = None
+        self._confined: _Confined | _ContainerLimits | None = None
         self._look_at = 0.0
 
     def run(self, descriptors: list[int]) -> None:
@@ -263,9 +268,21 @@ class _Subreaper:
         self._watch()
         if self._confined is not None:
             self._confined.close()
+        if "after" in order:
+            self._remove_left(order)
         self._report({"gone": True})
         if os.getppid() == self._keeper:  # which may have been stopped since the host ended: nobody else resumes it
             _send_signals(self._keeper, signal.SIGCONT)
+
+    def _remove_left(self, order: dict[str, Any]) -> None:
+        """If the host is gone, remove what the program left."""
+        if self._signals.wait(self._control, 0.0):  # it may have ended at the same moment
+            self._read_command()
+        if self._host_is_gone:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            self._kill_at = time.monotonic() + AFTER_LIMIT
+            if self._start({"argv": order["after"], "env": order["env"], "cwd": order["cwd"]}, [nothing] * 3) is None:
+                self._watch()
 
     def _read_order(self) -> dict[str, Any] | None:
         head = self._read(4)
@@ -293,12 +310,13 @@ class _Subreaper:
             return "bad cwd"
         try:
             if "sandbox" not in order:
+                self._confined = _ContainerLimits(order["container"]) if "container" in order else None
                 return self._run(argv, env, descriptors)
-            self._confined = _Confined(order["sandbox"])
+            self._confined = confined = _Confined(order["sandbox"])
             problem: str | None = _NOT_CONFINED
-            for way in self._confined.ways():
-                with self._confined.wrapped(way, argv) as (words, passed):
-                    confine = self._confined.confine(way, self._control.fileno())
+            for way in confined.ways():
+                with confined.wrapped(way, argv) as (words, passed):
+                    confine = confined.confine(way, self._control.fileno())
                     problem = self._run(words, env, descriptors, confine, passed)
                 if problem != _NOT_CONFINED:
                     break
@@ -400,7 +418,7 @@ class _Subreaper:
 
     def _terminate(self) -> None:
         tree = tree_below(os.getpid())
-        if self._confined is not None and self._confined.is_wrapped:
+        if isinstance(self._confined, _Confined) and self._confined.is_wrapped:
             tree = [pid for pid in tree if pid != self._program]  # all would be killed with it at once
         for pid in tree:
             _send_signals(pid, signal.SIGTERM, signal.SIGCONT)  # a stopped process does not handle SIGTERM alone
@@ -420,7 +438,7 @@ class _Confined:
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        sys.path.append(os.path.dirname(__file__).removesuffix("/host/wire"))
+        _add_sources()
         from host.sandbox.control_group import make_group
         from host.sandbox.watch import OUR_PROCESSES, Watch
 
@@ -474,6 +492,43 @@ class _Confined:
             self._group.remove()
 
 
+class _ContainerLimits:
+    """The limits of a container whose client program applies none to all its processes together."""
+
+    def __init__(self, limits: dict[str, Any]) -> None:
+        _add_sources()
+        from host.sandbox.watch import Watch
+
+        self._watch = Watch(limits["memory"], limits["processes"])
+        self._own = os.stat("/proc/self/ns/pid").st_ino
+
+    @property
+    def pause(self) -> float:
+        return self._watch.pause
+
+    def find_excess(self) -> str:
+        """What there is too much of, `memory` or `processes`; empty if nothing."""
+        return self._watch.find_excess(filter(self._is_inside, tree_below(os.getpid())))
+
+    def _is_inside(self, pid: int) -> bool:
+        """Whether a process is in the container, and none of the client program."""
+        try:
+            return os.stat(f"/proc/{pid}/ns/pid").st_ino != self._own
+        except OSError:
+            return True  # it hides its memory, as none of the client program does, or it has ended
+
+    def has_run_out_of_memory(self) -> bool:
+        """It is in no control group."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+def _add_sources() -> None:
+    sys.path.append(os.path.dirname(__file__).removesuffix("/host/wire"))
+
+
 def _exists(program: bytes, env: dict[str, str]) -> bool:
     """Whether there is a file of this name, as it is looked up with this environment."""
     path = env.get("PATH", os.defpath).encode("latin-1")
@@ -492,6 +547,8 @@ class _Keeper:
         self._host_is_gone = False
         self._signals = _ChildSignals()
         self._subreapers: set[int] = set()
+        self._leaving: set[int] = set()
+        """Those of programs that leave something, which is removed after the host has ended."""
         self._give_up_at = float("inf")
 
     def run(self) -> None:
@@ -500,10 +557,12 @@ class _Keeper:
         while True:
             ended, any_left = _reap()
             self._subreapers.difference_update(ended)
+            self._leaving.difference_update(ended)
             if self._host_is_gone and not any_left:
                 return
             if self._host_is_gone and time.monotonic() > self._give_up_at:
-                self._subreapers.clear()  # subreapers that still run hang, and are killed as strays are
+                # Subreapers that still run hang, and are killed as strays are.
+                self._subreapers &= self._leaving if time.monotonic() < self._give_up_at + AFTER_LIMIT else set()
             strays = bool(ended or strays or self._host_is_gone) and self._kill_strays()
             pause = min(pause * 1.5, _LONG_PAUSE) if strays else _SHORT_PAUSE
             wait = pause if strays else 0.1 if self._host_is_gone else None  # a subreaper that hangs sends no signal
@@ -528,12 +587,12 @@ class _Keeper:
             for subreaper in self._subreapers:
                 _send_signals(subreaper, signal.SIGCONT)
         elif len(descriptors) == 4:
-            self._fork(descriptors, is_link=data == LINK)
+            self._fork(descriptors, data)
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _fork(self, descriptors: list[int], *, is_link: bool) -> None:
-        keeper = os.getpid()
+    def _fork(self, descriptors: list[int], sort: bytes) -> None:
+        keeper, is_link = os.getpid(), sort == LINK
         try:
             pid = os.fork()
         except OSError as error:  # the user's limit of processes
@@ -541,6 +600,8 @@ class _Keeper:
             return
         if pid:
             self._subreapers.add(pid)
+            if sort == LEAVING:
+                self._leaving.add(pid)
             return
         try:
             os.setsid()

@@ -268,7 +268,7 @@ class Child:
         await trio.aclose_forcefully(self.stderr)
 
 
-def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str, sandbox: Mapping[str, Any] | None) -> bytes:
+def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str, more: Mapping[str, Any]) -> bytes:
     """The order for a subreaper, in the format that keeper.py describes."""
     if not argv:
         raise SpawnError("the command is empty")
@@ -277,8 +277,7 @@ def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str, sandbox: Mapp
         "env": {_as_bytes(name): _as_bytes(value) for name, value in env.items()},
         "cwd": _as_bytes(os.path.abspath(cwd)),
     }
-    if sandbox is not None:
-        order["sandbox"] = sandbox
+    order |= {name: value for name, value in more.items() if value}
     body = json.dumps(order).encode()
     return struct.pack("!I", len(body)) + body
 
@@ -375,6 +374,8 @@ class Keeper:
         grace: float = 2.0,
         is_link: bool = False,
         sandbox: Mapping[str, Any] | None = None,
+        container: Mapping[str, int] | None = None,
+        after: Sequence[str] = (),
     ) -> AsyncIterator[Child]:
         """Run a program for the block; at the end, end it with all its descendants.
 
@@ -391,23 +392,28 @@ class Keeper:
             grace: seconds to end after the end of input, and again after TERM.
             is_link: whether the program is Colonnade itself, whose processes may be clients of other hosts.
             sandbox: the plan by which it is confined (host/sandbox/plan.py); None: it runs as the user.
+            container: the `memory` in bytes and the `processes` of the container that the program makes, if nobody else
+                limits all its processes together.
+            after: a command that removes what the program leaves outside its tree. It runs only if the host itself is
+                gone before the program.
 
         Raises:
             SpawnError: the program could not be started; NotConfined: not with all that the plan says.
         """
-        order = _encode(argv, env, cwd, sandbox)
+        order = _encode(argv, env, cwd, {"sandbox": sandbox, "container": container, "after": after})
+        sort = helper.LINK if is_link else helper.LEAVING if after else helper.ORDINARY
         try:
-            child = await self._start(order, is_link=is_link)
+            child = await self._start(order, sort)
         except _KeeperLost:  # the keeper was killed before it forked; the next attempt replaces it
-            child = await self._start(order, is_link=is_link)
+            child = await self._start(order, sort)
         try:
             yield child
         finally:
             await self._end(child, grace)
 
-    async def _start(self, order: bytes, *, is_link: bool) -> Child:
+    async def _start(self, order: bytes, sort: bytes) -> Child:
         async with self._starting:
-            child = await self._begin(helper.LINK if is_link else helper.ORDINARY)
+            child = await self._begin(sort)
             try:
                 await child._send_order(order)
             except BaseException:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from config.sandbox import GIVEN, WITHHELD, Destination, Means, Network, Sandbox, SandboxFiles, as_yaml
+from config.sandbox import GIVEN, WITHHELD, ContainerClient, Destination, Means, Network, Sandbox, SandboxFiles, as_yaml
 from host.wire.process import _INHERITED_VARIABLES
 from tests.config.kit import lines, load_text, stdio
 
+PINNED = f"ghcr.io/acme/scraper@sha256:{'0a' * 32}"
 STDIO = "servers: {{a: {{command: x, sandbox: {}}}}}"
 
 
@@ -38,6 +39,12 @@ STDIO = "servers: {{a: {{command: x, sandbox: {}}}}}"
             ),
         ),
         ("{accept: landlock, environment: [HTTP_PROXY]}", Sandbox(accept=Means.LANDLOCK, environment=("HTTP_PROXY",))),
+        (f"{{with: podman, image: {PINNED}}}", Sandbox(with_=ContainerClient.PODMAN, image=PINNED)),
+        (
+            "{with: docker, image: 'a.b:5000/c/d__e:1.2'}",
+            Sandbox(with_=ContainerClient.DOCKER, image="a.b:5000/c/d__e:1.2"),
+        ),
+        (f"{{with: docker, image: '{PINNED[-71:]}'}}", Sandbox(with_=ContainerClient.DOCKER, image=PINNED[-71:])),
         ("{files: {read: [/a/../b], write: [/c/]}}", Sandbox(files=SandboxFiles(("/b",), ("/c",)))),
     ],
 )
@@ -131,6 +138,19 @@ def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:
         ("{environment: [HOME]}", ".environment[0]: a confined program has HOME anyway; remove it"),
         ("{environment: [LC_ALL]}", ".environment[0]: a confined program has LC_ALL anyway; remove it"),
         ("{environment: [A=b]}", ".environment[0]: a variable's name is printable ASCII without spaces and ="),
+        ("{image: a}", ".image: it is for a container; write with: podman or with: docker, or remove it"),
+        ("{with: podman}", ".with: a container is made of an image; write image: and its name beside it"),
+        ("{with: lxc, image: a}", '.with: expected podman or docker, found "lxc"'),
+        ("{with: podman, image: a, accept: landlock}", ".accept: a container is never replaced by Landlock; remove it"),
+        (
+            "{with: podman, image: a, network: ['h:1']}",
+            ".network: a container has no network to hosts by name; write none",
+        ),
+        ("{with: podman, image: a, memory: 64MiB}", ".memory: a container does not start with less than 128MiB"),
+        *(
+            (f"{{with: podman, image: '{word}'}}", ".image: expected the name of an image such as ghcr.io/")
+            for word in ("--privileged", "", "a b", "docker://a", "oci:/a", "A", "a@sha256:0", "a/", "a:", "-a")
+        ),
         ("{accept: none}", '.accept: expected namespaces or landlock, found "none"'),
     ],
 )
@@ -149,12 +169,34 @@ def test_a_program_alone_is_confined(tmp_path: Path) -> None:
     assert "a confined program cannot work in folders of clients" in found
 
 
+def test_what_a_client_program_reads_itself_is_no_variable_for_a_container(tmp_path: Path) -> None:
+    text = "servers: {a: {command: x, env: {PATH: a, http_proxy: b, LANG: C, TOKEN: d}, sandbox: %s}}"
+    found = lines(tmp_path, text % "{with: podman, image: a}")
+    assert [line.partition(": ")[2] for line in found] == [
+        f"servers.a.env.{name}: podman would take this variable for itself; set it in the image, or remove it"
+        for name in ("PATH", "http_proxy")
+    ]
+    assert stdio(load_text(tmp_path, text % "strict"), "a").env.keys() == {"PATH", "http_proxy", "LANG", "TOKEN"}
+
+
+def test_the_program_of_a_container_is_one_of_its_image(tmp_path: Path) -> None:
+    """And its variables are those of the client program, which finds its service by them."""
+    text = "servers: {a: {command: [./bin/kubectl], sandbox: {with: docker, image: a}}}"
+    made = stdio(load_text(tmp_path, text, {"DOCKER_HOST": "unix:///d", "KUBECONFIG": "/k"}), "a")
+    assert made.command[0].reveal() == "./bin/kubectl"
+    assert made.started_words == ("docker",)
+    assert {name for name, value in made.variables.items() if value is not None} == {"DOCKER_HOST"}
+
+
 def test_what_may_be_given_is_all_that_other_servers_get() -> None:
     assert {*WITHHELD, *GIVEN} == _INHERITED_VARIABLES
 
 
 def test_one_line_for_people() -> None:
     assert Sandbox().describe() == "its own files; network none; 1024 MiB of memory; 64 processes; 256 open files"
+    contained = Sandbox(with_=ContainerClient.PODMAN, image=PINNED)
+    assert contained.describe() == f"{Sandbox().describe()}; in a container of podman from {PINNED}"
+    assert as_yaml(contained) == f'sandbox: {{with: podman, image: "{PINNED}"}}'
     wider = Sandbox(SandboxFiles(("/a",), ("/b", "/c")), Network.ALL, ("X",), accept=Means.LANDLOCK)
     assert wider.describe() == (
         "writes /b, /c; reads /a; the whole network; the variables X; 1024 MiB of memory; "

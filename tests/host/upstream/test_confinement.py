@@ -11,7 +11,7 @@ import pytest
 
 from config import StdioServer, Unconfined
 from config.references import Secret
-from config.sandbox import Sandbox, SandboxFiles
+from config.sandbox import ContainerClient, Sandbox, SandboxFiles
 from host.journal import Event, Journal, OutputLine, ServerConfined, ServerUnconfined
 from host.sanitize import without_directories
 from host.storage.directory import open_state
@@ -66,9 +66,13 @@ def test_no_client_is_told_the_folders_of_a_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", _REMEDIES)
 def test_each_refusal_has_its_remedy(step: str) -> None:
-    said = str(CannotConfine(server(Sandbox(), "x"), NotConfined(step, os.strerror(errno.EPERM))))
+    sandbox = Sandbox(with_=ContainerClient.PODMAN, image="acme/x:1")
+    said = str(CannotConfine(server(sandbox, "x"), NotConfined(step, os.strerror(errno.EPERM))))
+    step, remedy = (
+        text.replace("{runtime}", "podman").replace("{image}", "acme/x:1") for text in (step, _REMEDIES[step])
+    )
     assert said.startswith(f'the program "x" was not started, because it cannot be confined as sandbox says ({step}: ')
-    assert said.endswith(_REMEDIES[step])
+    assert said.endswith(remedy)
 
 
 @pytest.mark.parametrize("step", _REMEDIES)

@@ -1,22 +1,16 @@
-"""Containers of servers are removed: by a `docker` whose containers are processes of this test, outside the keeper's
-tree as those of a daemon are."""
+"""Containers of servers are removed: by a `docker` whose containers are processes of this test."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import signal
-import socket
-import socketserver
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -27,86 +21,10 @@ from host.upstream import containers
 from host.upstream.connect import CannotStart, open_link
 from host.upstream.containers import Containers
 from host.wire.process import SpawnError, open_keeper
+from tests.kit.container_daemon import Daemon
 from tests.real.running import serving, until, write_config
 
-CLIENT = """
-import json, os, secrets, socket, sys
-words = sys.argv[1:]
-daemon = socket.socket(socket.AF_UNIX)
-try:
-    daemon.connect(os.environ["DOCKER_HOST"].removeprefix("unix://"))
-except OSError:
-    sys.exit("Cannot connect to the Docker daemon")
-if words[0] == "rm":
-    order = {"rm": words[-1]}
-else:
-    id = secrets.token_hex(32)
-    place = words.index("--cidfile")
-    try:
-        with open(words[place + 1], "x") as file:
-            file.write(id)
-    except FileExistsError:
-        sys.exit("docker: container ID file found")
-    order = {"run": id, "argv": words[words.index("image") + 1:]}
-socket.send_fds(daemon, [json.dumps(order).encode()], [] if "rm" in order else [0, 1])
-status = daemon.recv(100)
-if words[0] == "rm" and status == b"unknown":
-    sys.exit("Error response from daemon: No such container: " + words[-1])
-sys.exit(int(status or 0))
-"""
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)"
-
-
-class Daemon(socketserver.ThreadingUnixStreamServer):
-    """Runs what clients order. A container outlives its client, and the end of its input."""
-
-    daemon_threads = True
-
-    def __init__(self, folder: Path) -> None:
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self.bin = folder / "bin"
-        self.bin.mkdir()
-        program = self.bin / "docker"
-        program.write_text(f"#!{sys.executable} -IS\n{CLIENT}")
-        program.chmod(0o755)
-        self.environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "DOCKER_HOST": f"unix://{folder}/d.sock"}
-        super().__init__(f"{folder}/d.sock", Handler)
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def run(self, id: str, argv: list[str], files: list[int]) -> int:
-        self.running[id] = process = subprocess.Popen(argv, stdin=files[0], stdout=files[1], start_new_session=True)
-        for each in files:
-            os.close(each)
-        return process.wait()
-
-    def remove(self, id: str) -> bool:
-        process = self.running.pop(id, None)
-        if process is not None:
-            process.kill()
-            process.wait()
-        return process is not None
-
-    def close(self) -> None:
-        for id in list(self.running):
-            self.remove(id)
-        self.shutdown()
-        self.server_close()
-
-
-class Handler(socketserver.BaseRequestHandler):
-    server: Daemon
-
-    def handle(self) -> None:
-        data, files, *_ = socket.recv_fds(self.request, 65536, 2)
-        order: dict[str, Any] = json.loads(data)
-        if "rm" in order:
-            said = "0" if self.server.remove(order["rm"]) else "unknown"
-        else:
-            said = str(self.server.run(order["run"], order["argv"], files))
-        try:
-            self.request.sendall(said.encode())
-        except OSError:
-            return  # the client was killed
 
 
 @pytest.fixture

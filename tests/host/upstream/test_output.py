@@ -148,6 +148,7 @@ class Ended:
 
     def __init__(self, status: int) -> None:
         self.status = status
+        self.over = ""
 
     async def wait(self) -> int:
         await trio.lowlevel.checkpoint()

@@ -1,0 +1,201 @@
+"""The command that runs a server's program in a container, and what must be known of the client program for it.
+
+Pure: the client programs themselves are asked by host/upstream/contained.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from config import StdioServer
+from config.sandbox import Network, Sandbox
+from host.sandbox.paths import is_below_any
+
+_PROXIES = tuple(
+    name for each in ("ALL", "FTP", "HTTP", "HTTPS", "NO") for name in (f"{each}_PROXY", f"{each.lower()}_proxy")
+)
+_LOCALE = ("LANG", "TZ")
+
+
+class NotToBeHad(Exception):
+    """The client program does not give what a sandbox asks for. `step`: what is refused; `why`: the reason."""
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(f"{step}: {why}")
+        self.step, self.why = step, why
+
+
+@dataclass(frozen=True)
+class RuntimeFacts:
+    """What a client program says of itself.
+
+    Attributes:
+        version: its name and version.
+        is_podman: whether it is podman, by whatever name it was started.
+        rootless: whether its containers run below a user that is not root.
+        memory, processes, cpu: whether it limits these by control groups.
+    """
+
+    version: str
+    is_podman: bool
+    rootless: bool
+    memory: bool
+    processes: bool
+    cpu: bool
+
+    @property
+    def counts_by_rlimit(self) -> bool:
+        """Whether a container has a namespace of users of its own, in which RLIMIT_NPROC counts its processes alone."""
+        return self.is_podman and self.rootless
+
+    def describe(self) -> str:
+        """One line for people: what holds the program."""
+        limits = "limits by control groups" if self.memory and self.processes else "limits by RLIMIT and a watch"
+        return f"a container of {self.version}{', rootless' if self.rootless else ''}, {limits}"
+
+
+def read_facts(info: Mapping[str, Any], sandbox: Sandbox) -> RuntimeFacts:
+    """The facts in the answer to `info` in JSON. It is of podman, or of docker; podman also goes by docker's name.
+
+    Raises:
+        NotToBeHad: containers are not held there as the sandbox promises.
+    """
+    assert sandbox.with_ is not None
+    runtime = sandbox.with_.value
+    facts, seccomp = _of_podman(info["host"], info) if "host" in info else _of_docker(info)
+    if not seccomp:
+        raise NotToBeHad("a filter of system calls", f"{runtime} has none (seccomp)")
+    for limited, what in ((facts.memory, "memory"), (facts.processes, "processes")):
+        if not limited and not facts.counts_by_rlimit:
+            raise NotToBeHad(f"a limit of {what}", f"{runtime} has no control group for it")
+    if sandbox.cpu is not None and not facts.cpu:
+        raise NotToBeHad("a share of the processors", f"{runtime} has no control group for it")
+    return facts
+
+
+def _of_podman(host: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[RuntimeFacts, bool]:
+    if host.get("serviceIsRemote"):
+        raise NotToBeHad("a container on this machine", "podman makes them on another one")
+    security, found = host["security"], host.get("cgroupControllers") or []
+    rootless = bool(security["rootless"])
+    # Rootless on version 1 it takes limits, warns, and applies none.
+    controllers = [] if rootless and host.get("cgroupVersion") != "v2" else found
+    version = f"podman {info['version']['Version']}"
+    facts = RuntimeFacts(version, True, rootless, *(each in controllers for each in ("memory", "pids", "cpu")))
+    return facts, bool(security["seccompEnabled"])
+
+
+def _of_docker(info: Mapping[str, Any]) -> tuple[RuntimeFacts, bool]:
+    if errors := info.get("ServerErrors"):
+        raise NotToBeHad("its daemon", str(errors[0]))
+    if info.get("OSType") != "linux":
+        raise NotToBeHad("Linux", "its containers are of another system")
+    options = [dict(pair.partition("=")[::2] for pair in each.split(",")) for each in info.get("SecurityOptions") or ()]
+    names = {each.get("name"): each for each in options}
+    if "userns" in names:
+        raise NotToBeHad("the user's own files", "the daemon gives containers other users (userns-remap)")
+    version = f"docker {info.get('ServerVersion', '')}"
+    facts = RuntimeFacts(
+        version,
+        False,
+        "rootless" in names,
+        *(bool(info.get(each)) for each in ("MemoryLimit", "PidsLimit", "CpuCfsQuota")),
+    )
+    return facts, names.get("seccomp", {}).get("profile", "unconfined") != "unconfined"
+
+
+@dataclass(frozen=True)
+class ContainerCommand:
+    """A command, and the environment of the client program, which has the values for the program in the container."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+def container_command(
+    spec: StdioServer,
+    facts: RuntimeFacts,
+    *,
+    name: str,
+    user: str,
+    mounts: Mapping[str, tuple[str, bool]],
+    empty: Sequence[str],
+    usual: Mapping[str, str],
+    values: Mapping[str, str],
+    client: Mapping[str, str],
+) -> ContainerCommand:
+    """The command that runs the program of a server in a container.
+
+    Args:
+        name: of the container.
+        user: the user and group of this process, as `1000:1000`.
+        mounts, empty: what host/sandbox/plan.py says of its files.
+        usual: variables of the host, of which it gets those that its sandbox names.
+        values: variables that may be seen in the list of processes, such as its home.
+        client: the environment of the client program.
+    """
+    sandbox = spec.sandbox
+    assert sandbox is not None
+    own = {each: value.reveal() for each, value in spec.env.items()}
+    passed = {
+        each: text for each, text in usual.items() if each in (*_LOCALE, *sandbox.environment) or each.startswith("LC_")
+    }
+    passed = {**passed, **own}
+    options = [
+        *_holding(sandbox, facts, name, user),
+        *(_mount(place, real, writable, facts) for place, (real, writable) in sorted(mounts.items())),
+        *(f"--mount={_fields('type=tmpfs', f'target={place}', 'tmpfs-size=65536')}" for place in empty),
+        *(f"--env={each}={text}" for each, text in values.items() if each not in own),
+        *(f"--env={each}" for each in passed),
+        # The client of docker gives containers the proxies of its own settings, with the passwords in them.
+        *(f"--env={each}=" for each in ([] if facts.is_podman else _PROXIES) if each not in passed),
+    ]
+    if is_below_any(str(spec.cwd), mounts):
+        options.append(f"--workdir={spec.cwd}")
+    program, *arguments = (word.reveal() for word in spec.command)
+    argv = (spec.runtime, "run", *options, f"--entrypoint={program}", sandbox.image, *arguments)
+    return ContainerCommand(argv, {**client, **passed})
+
+
+def _holding(sandbox: Sandbox, facts: RuntimeFacts, name: str, user: str) -> list[str]:
+    """The options about what the program is held by, and how it is run."""
+    memory, processes = sandbox.memory, sandbox.processes + 1  # with the init
+    found = [
+        *("--rm", "--interactive", "--init", f"--name={name}", "--pull=never", "--log-driver=none"),
+        *("--no-healthcheck", "--stop-timeout=0", "--read-only", "--cap-drop=all"),
+        *("--security-opt=no-new-privileges", "--ipc=private", "--cgroupns=private"),
+        *(f"--ulimit=data={memory}:{memory}", f"--ulimit=nofile={sandbox.open_files}:{sandbox.open_files}"),
+        *("--ulimit=core=0:0", f"--shm-size={sandbox.temporary}"),
+        f"--tmpfs=/tmp:rw,exec,nosuid,nodev,size={sandbox.temporary},mode=1777",
+    ]
+    if facts.is_podman:
+        found += ["--read-only-tmpfs=false", "--http-proxy=false", "--pid=private", "--uts=private"]
+    if facts.counts_by_rlimit:
+        found += ["--userns=keep-id", f"--ulimit=nproc={processes}:{processes}"]
+    if facts.memory:
+        found += [f"--memory={memory}", f"--memory-swap={memory}"]
+    if facts.processes:
+        found.append(f"--pids-limit={processes}")
+    if sandbox.cpu is not None:
+        found.append(f"--cpus={sandbox.cpu:g}")
+    # In a daemon without root, root is the user, and so owns the user's files.
+    found.append(f"--user={'0:0' if facts.rootless and not facts.is_podman else user}")
+    network = ("private" if facts.is_podman else "bridge") if sandbox.network is Network.ALL else "none"
+    return [*found, f"--network={network}"]
+
+
+def _mount(place: str, real: str, writable: bool, facts: RuntimeFacts) -> str:
+    # Mounts below would be writable, so they are left out.
+    more = () if writable else ("readonly", "bind-nonrecursive")
+    return f"--mount={_fields('type=bind', f'source={real}', f'target={place}', *more)}"
+
+
+def _fields(*fields: str) -> str:
+    """Fields with commas between them, as both clients read them."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(fields)  # the end of a line is quoted, too, if it is one there
+    return text.getvalue().removesuffix("\n")
