@@ -45,7 +45,7 @@ from config.keys import NO_KEY, STRICT, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
 from config.references import CLIENT_FOLDER, Expander, Secret, mask
-from config.sandbox import OFF_WORD, Sandbox, SandboxKey, without
+from config.sandbox import OFF_WORD, Sandbox, SandboxKey, what_is_open
 from config.types import (
     DEFAULT_HOST,
     LONGEST_LIMIT,
@@ -995,7 +995,7 @@ class StdioServer(BaseServer):
 
     def describe_sandbox(self, means: str = "") -> str:
         if self.sandbox is not None:
-            held = f"; held by {means}{without(means)}" if means else ""
+            held = f"; held by {means}{what_is_open(means)}" if means else ""
             return f"{self.sandbox.describe()}{held}{self._origin_of_sandbox()}"
         match self.unconfined:
             case Unconfined.OPEN:

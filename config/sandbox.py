@@ -295,11 +295,14 @@ def _in_units(key: str, value: object) -> object:
     return f"{value:g}" if isinstance(value, float) else value
 
 
-def without(means: str) -> str:
-    """What these means do not hold that others would, as the end of a line for people."""
-    if not means.endswith("alone") or not means.startswith("Landlock"):
+def what_is_open(means: str) -> str:
+    """What the means that a started program reports leave open, as the end of a line for people; empty if they include
+    namespaces."""
+    lacking = means.partition("; not by ")[2].split(", ")
+    if "namespaces" not in lacking:
         return ""
-    return ", which does not hold: sockets of your user, UDP, the view of other processes, the number of processes"
+    sockets = ", sockets of your user, UDP" if "seccomp" in lacking else ""
+    return f", so these stay open: names of files, the view of other processes{sockets} (docs/sandbox.md)"
 
 
 def _consistent(sandbox: Sandbox | None) -> Sandbox | None:

@@ -164,8 +164,12 @@ def test_one_line_says_what_is_in_force_and_why(tmp_path: Path) -> None:
     assert made.describe_sandbox("namespaces") == f"{given}; held by namespaces (strict, from trust: untrusted)"
     assert spec(tmp_path, "sandbox: strict").describe_sandbox() == given
     assert spec(tmp_path, "trust: untrusted, sandbox: off").describe_sandbox() == "off: it runs as your user"
-    weak = "Landlock 7 alone"
-    assert "Landlock 7 alone, which does not hold: sockets of your user, UDP" in made.describe_sandbox(weak)
+    weak = "Landlock 7, seccomp; not by namespaces, a control group"
+    assert f"; held by {weak}, so these stay open: names of files, the view of other processes (" in (
+        made.describe_sandbox(weak)
+    )
+    assert ", sockets of your user, UDP (" in made.describe_sandbox("Landlock 7; not by seccomp, namespaces")
+    assert "open:" not in made.describe_sandbox("namespaces, Landlock 7; not by seccomp")
     former = replace(made, sandbox=None, unconfined=Unconfined.OPEN)
     assert former.describe_sandbox() == (
         "off: it runs as your user, as before, until you choose: colonnade sandbox a strict, or off"
