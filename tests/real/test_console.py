@@ -570,6 +570,30 @@ async def test_a_change_of_the_configuration_is_shown_and_applied_as_it_was_show
         await in_browser(host, act)
 
 
+async def test_the_card_of_a_program_that_runs_as_before_has_the_choice() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        page.get_by_role("link", name="Servers").click()
+        asking, other = (page.get_by_role("article", name=name, exact=True) for name in ("former", "time"))
+        expect(asking).to_contain_text("Sandbox: off: it runs as your user, as before")
+        expect(other).to_contain_text("Sandbox: its own files")
+        expect(other.get_by_role("button")).to_have_count(0)
+        host.admin.requests.clear()
+        asking.get_by_role("button", name="Keep it unconfined: former").click()
+        expect(page.locator("#toast")).to_contain_text("former: off.")
+        asking.get_by_role("button", name="Confine it: former").click()
+        expect(page.locator("#toast")).to_contain_text("former: strict.")
+        assert host.admin.requests == [
+            ("choose_sandbox", "former", "off", "console"),
+            ("choose_sandbox", "former", "strict", "console"),
+        ]
+
+    former = server("former", sandbox="off: it runs as your user, as before", sandbox_open=True)
+    async with serving(FakeAdminApi(servers=[former, server("time", sandbox="its own files")])) as host:
+        await in_browser(host, act)
+
+
 async def test_the_log_of_a_server_is_shown_on_demand_and_stays_while_its_row_changes() -> None:
     def act(host: Host, browser: Browser) -> None:
         page = browser.new_page()
