@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -143,6 +144,7 @@ class HttpApp:
         if http_sse is not None:
             self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
         self._guard = RequestGuard(listen)
+        self._examine = partial(self._examined, self._guard)
         self._router = router
         self._record_attempt = record_attempt
         self._status = status
@@ -154,6 +156,7 @@ class HttpApp:
         opened before."""
         former, self._guard, self._listen = self._guard, RequestGuard(listen), listen
         before, self._addresses = self._addresses, addresses
+        self._examine = partial(self._examined, self._guard)  # another object: what was found before is forgotten
         withdrawn = former.withdrawn_by(self._guard)
 
         def ends(endpoint: Endpoint, identity: str | None) -> bool:
@@ -171,13 +174,19 @@ class HttpApp:
             if identity is not None:  # stateless clients with a token share one dedicated instance
                 self._router.forget(Caller(identity, SHARED, identity, instance_key=identity))
 
+    def _examined(self, guard: RequestGuard, scope: Scope) -> tuple[CheckedHead, str, str, _Handler | None]:
+        """The checked head of a request, its path and query, and the handler of the path."""
+        # The path as it was sent: a spelling that is equal only after decoding is a different path.
+        path, query = scope["raw_path"].decode("latin-1"), scope.get("query_string", b"").decode("latin-1")
+        head = guard.examine(Headers(scope["headers"]))
+        return head, path, query, self._find_handler(path, head.identity)
+
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
-        # The path as it was sent: a spelling that is equal only after decoding is a different path.
-        path = scope["raw_path"].decode("latin-1")
-        head = of_head(scope, self._guard.examine_head)
-        handler = self._find_handler(path, head.identity)
+        head, path, query, handler = of_head(scope, self._examine)
+        if handler is None or handler[1].server is not None:  # by now, that server may be there, or gone
+            handler = self._find_handler(path, head.identity)
         # Not over HTTP/2, whose address other machines may reach though the console is on loopback.
         if handler is None and self._console is not None and scope["http_version"] != "2" and _is_of_console(path):
             await self._console(scope, receive, send)
@@ -193,7 +202,6 @@ class HttpApp:
             else:
                 identity = self._admit(scope, head)
                 serve, endpoint, suffix = handler
-                query = scope.get("query_string", b"").decode("latin-1")
                 with RequestCharge(self._memory, client_owner(identity), (endpoint, identity)) as charge:
                     method, at_once = scope["method"], immediate(scope)
                     request = HttpRequest(

@@ -22,7 +22,7 @@ from host.attempts import Reason
 from host.downstream.charge import TOKEN_WITHDRAWN
 from host.protocol.era import EraHeaders
 from host.protocol.param_headers import METHOD_HEADER, VERSION_HEADER
-from host.wire.asgi import Headers, Scope
+from host.wire.asgi import Headers
 
 SESSION = "mcp-session-id"
 """Header that names the session of a request."""
@@ -118,10 +118,6 @@ class RequestGuard:
             return [] if later._tokens is None else [None]
         valid = later._tokens or {}
         return [name for name, digest in self._tokens.items() if valid.get(name) != digest]
-
-    def examine_head(self, scope: Scope) -> CheckedHead:
-        """`examine` for `asgi.of_head`, which keeps what a guard said for this guard alone."""
-        return self.examine(Headers(scope["headers"]))
 
     def examine(self, headers: Headers) -> CheckedHead:
         """All of these checks."""
