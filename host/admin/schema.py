@@ -330,8 +330,8 @@ class LogLine(TypedDict):
 
 
 class DefinitionList(TypedDict):
-    """All definitions that a server offers, also approved ones, and the rules about them. `sandbox`: what its program
-    is given; empty if it is not confined."""
+    """All definitions that a server offers, also approved ones, and the rules about them. `sandbox`: as of
+    `ServerRow`."""
 
     definitions: list[DefinitionRow]
     rules: list[RuleRow]

@@ -165,8 +165,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, where
         case RuleUnused(server, rule):
             return server, rule
-        case SandboxRefused(server, what):
-            return server, what
+        case SandboxRefused(server):  # a hostile program has as many as it likes; the server's own log has more of them
+            return (server,)
         case ServerRequestRefused(server, request, why):
             return server, request, why
         case ServerUnconfined(server):

@@ -35,12 +35,14 @@ _SENTENCES = (
     r"permission denied|operation not permitted|read-only file system|no such file or directory"
     r"|network is unreachable|temporary failure in name resolution|name or service not known|no such host"
     r"|only-if-cached|network (?:was|is) disabled|network connectivity is disabled|nodename nor servname"
+    r"|cannot connect to the docker daemon|failed to connect to the docker api"
 )
 _WORDS = re.compile(rf"\b(?:{_CODES})\b|(?i:{_SENTENCES})")
 _OF_NETWORK = re.compile(
     r"ENETUNREACH|EAI_AGAIN|ENOTFOUND|ENOTCACHED|(?i:network|name resolution|name or service|such host|only-if-cached"
     r"|nodename)"
 )
+_OF_DOCKER = re.compile(r"(?i:cannot connect to the docker daemon|failed to connect to the docker api)")
 _MISSING = re.compile(r"ENOENT|(?i:no such file)")
 _WRITES = re.compile(
     r"EROFS|(?i:read-only file)|, (?:mkdir|unlink|rename|rmdir|copyfile|symlink|link|chmod|truncate)\b"
@@ -144,6 +146,10 @@ async def _is_there(path: str) -> bool:
 
 def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refusal | None:
     """What a line of a confined program says that it did not get; None if its sandbox withholds nothing of that."""
+    if _OF_DOCKER.search(line):
+        return _Refusal(
+            "the daemon of Docker, which starts programs outside; sandbox: off has its client unconfined", None
+        )
     if not _WORDS.search(line):
         return None
     if _OF_NETWORK.search(line):

@@ -147,6 +147,19 @@ def test_what_it_has_stays_in_the_line_that_permits_more() -> None:
     assert [(each.stream, each.line) for each in journal.output("a")] == [("sandbox", str(events[0])[3:])]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
+        "failed to connect to the docker API at unix:///var/run/docker.sock: no such file or directory",
+    ],
+)
+def test_a_client_of_docker(line: str) -> None:
+    found = find_refusal(line, Sandbox(), PLAN)
+    assert found is not None
+    assert (found.what.split(",")[0], found.allow) == ("the daemon of Docker", None)
+
+
 async def test_a_hostile_program_fills_no_log() -> None:
     """The same is told once, and so much of one child."""
     events: list[Event] = []
