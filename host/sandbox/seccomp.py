@@ -9,14 +9,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Iterator
 
-from host.sandbox.kernel import KernelRefused
+from host.sandbox.kernel import KernelRefused, call
 
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 _NOT_EQUAL, _EQUAL, _GREATER, _MASKED_EQUAL = 1, 4, 6, 7
-_OTHER_ARCHITECTURE, _NO_NEW_PRIVS = 2, 3
-"""Attributes of a filter: what programs for another architecture meet, and whether it sets no_new_privs."""
+_OTHER_ARCHITECTURE = 2
+"""The attribute of a filter that says what programs for another architecture meet."""
+_SET_SECCOMP, _FILTER = 22, 2
+_INSTRUCTION = 8
+"""Bytes of one instruction."""
 _KILL = 0x80000000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _NAMESPACES = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000, 0x00000080)
@@ -50,6 +54,9 @@ _Rule = tuple[str, int, tuple[int, int, int, int] | None]
 """A call, the error that it ends with, and for which argument: its number, a comparison, and its operands."""
 
 
+_compiled: dict[tuple[bool, bool], bytes] = {}
+
+
 def filter_calls(*, alone: bool, network: bool) -> bool:
     """Refuse those calls to this process and its descendants for ever. They must have no_new_privs. Programs for
     another architecture than the machine's own, such as those of 32 bits, are killed.
@@ -64,13 +71,12 @@ def filter_calls(*, alone: bool, network: bool) -> bool:
     Raises:
         KernelRefused: the kernel has no filters, or refuses.
     """
-    library = _library()
-    if library is None:
-        return False
-    made = _made(library, alone=alone, network=network)
-    _check(library.seccomp_load(made))
-    library.seccomp_release(made)
-    return True
+    program = compile_filter(alone=alone, network=network)
+    if program:
+        instructions = ctypes.create_string_buffer(program, len(program))
+        whole = struct.pack("HP", len(program) // _INSTRUCTION, ctypes.addressof(instructions))
+        call("seccomp", "prctl", _SET_SECCOMP, _FILTER, whole, 0, 0)
+    return bool(program)
 
 
 def export_filter(*, alone: bool, network: bool) -> int | None:
@@ -79,15 +85,25 @@ def export_filter(*, alone: bool, network: bool) -> int | None:
     Raises:
         KernelRefused: it cannot be made.
     """
-    library = _library()
-    if library is None:
+    program = compile_filter(alone=alone, network=network)
+    if not program:
         return None
-    made = _made(library, alone=alone, network=network)
     file = os.memfd_create("colonnade", 0)
-    _check(library.seccomp_export_bpf(made, file))
-    library.seccomp_release(made)
+    os.write(file, program)
     os.lseek(file, 0, os.SEEK_SET)
     return file
+
+
+def compile_filter(*, alone: bool, network: bool) -> bytes:
+    """The filter as the kernel takes it; empty if libseccomp is not installed. It is compiled once for this process and
+    those that it forks then, as that takes longer than any other step of a confinement.
+
+    Raises:
+        KernelRefused: it cannot be made.
+    """
+    if not _compiled.get((alone, network)):
+        _compiled[alone, network] = _compile(alone=alone, network=network)
+    return _compiled[alone, network]
 
 
 def has_library() -> bool:
@@ -104,17 +120,25 @@ def _library() -> ctypes.CDLL | None:
     return library
 
 
-def _made(library: ctypes.CDLL, *, alone: bool, network: bool) -> ctypes.c_void_p:
+def _compile(*, alone: bool, network: bool) -> bytes:
+    library = _library()
+    if library is None:
+        return b""
     made = ctypes.c_void_p(library.seccomp_init(_ALLOW))
-    _check(library.seccomp_attr_set(made, _NO_NEW_PRIVS, 0))
-    _check(library.seccomp_attr_set(made, _OTHER_ARCHITECTURE, _KILL))
-    for name, error, argument in _rules(alone=alone, network=network):
-        number = library.seccomp_syscall_resolve_name(name.encode())
-        compared = () if argument is None else (_Comparison(*argument),)
-        if number >= 0:  # an older library does not know it, or this machine has no such call
-            array = (_Comparison * len(compared))(*compared)
-            _check(library.seccomp_rule_add_array(made, _REFUSE | error, number, len(compared), array))
-    return made
+    try:
+        _check(library.seccomp_attr_set(made, _OTHER_ARCHITECTURE, _KILL))
+        for name, error, argument in _rules(alone=alone, network=network):
+            number = library.seccomp_syscall_resolve_name(name.encode())
+            compared = () if argument is None else (_Comparison(*argument),)
+            if number >= 0:  # an older library does not know it, or this machine has no such call
+                array = (_Comparison * len(compared))(*compared)
+                _check(library.seccomp_rule_add_array(made, _REFUSE | error, number, len(compared), array))
+        with open(os.memfd_create("filter"), "r+b") as file:
+            _check(library.seccomp_export_bpf(made, file.fileno()))
+            file.seek(0)
+            return file.read()
+    finally:
+        library.seccomp_release(made)
 
 
 def _check(result: int) -> None:

@@ -8,8 +8,8 @@ standard library and has no secret of the host.
 
 *Keeper*: forks one subreaper for each byte that comes over its socket together with four descriptors (control, and the
 program's 0, 1, 2), and reaps subreapers. It kills any other child, because that is an orphan of a killed subreaper. The
-byte says which one: ORDINARY for a server, LINK for a server that is Colonnade itself (see descent.py), LEAVING for a
-program that leaves something outside its tree, such as the container of a daemon.
+byte says which one: ORDINARY for a server, CONFINED for one with a sandbox, LINK for a server that is Colonnade itself
+(see descent.py), LEAVING for a program that leaves something outside its tree, such as the container of a daemon.
 *Subreaper*: reads one order from its control socket, starts that program, reaps its descendants, reports what happens,
 and kills the rest when the program itself ends. It is a child subreaper (prctl), so neither `setsid` nor a double fork
 escapes it. When it has no child left, it has no descendant left; it then reports that and ends.
@@ -53,7 +53,7 @@ from typing import Any
 if sys.platform == "linux":
     import ctypes
 
-ORDINARY, LINK, LEAVING = b"s", b"l", b"a"
+ORDINARY, CONFINED, LINK, LEAVING = b"s", b"c", b"l", b"a"
 TERM, KILL = b"T", b"K"
 KILL_GRACE = 0.7
 """Seconds between TERM and KILL when the host is gone, so that all processes end within two seconds after the host."""
@@ -264,6 +264,8 @@ class _Subreaper:
                 self._confined.close()
             self._report({"error": reason})
             return
+        if self._confined is not None:
+            self._look_at = time.monotonic() + self._confined.pause
         self._report({"pid": self._program})
         self._watch()
         if self._confined is not None:
@@ -431,7 +433,7 @@ class _Subreaper:
 
 
 class _Confined:
-    """What confines the program of this subreaper, and what its processes use together. Imported for such ones alone.
+    """What confines the program of this subreaper, and what its processes use together.
 
     Attributes:
         is_wrapped: whether the program runs in bubblewrap.
@@ -526,7 +528,21 @@ class _ContainerLimits:
 
 
 def _add_sources() -> None:
-    sys.path.append(os.path.dirname(__file__).removesuffix("/host/wire"))
+    folder = os.path.dirname(__file__).removesuffix("/host/wire")
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _prepare_confinement() -> None:
+    """Import what confines a child, and compile the usual filter of system calls, so that the subreapers that are
+    forked then have both: that would be half of the cost of each start."""
+    _add_sources()
+    import host.sandbox.confine
+    import host.sandbox.control_group
+    import host.sandbox.watch  # noqa: F401 - for those who import from them
+    from host.sandbox.seccomp import compile_filter
+
+    compile_filter(alone=False, network=True)
 
 
 def _exists(program: bytes, env: dict[str, str]) -> bool:
@@ -587,6 +603,9 @@ class _Keeper:
             for subreaper in self._subreapers:
                 _send_signals(subreaper, signal.SIGCONT)
         elif len(descriptors) == 4:
+            if data == CONFINED:
+                with contextlib.suppress(ImportError, OSError):  # the subreaper tries, too, and tells
+                    _prepare_confinement()
             self._fork(descriptors, data)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -401,7 +401,7 @@ class Keeper:
             SpawnError: the program could not be started; NotConfined: not with all that the plan says.
         """
         order = _encode(argv, env, cwd, {"sandbox": sandbox, "container": container, "after": after})
-        sort = helper.LINK if is_link else helper.LEAVING if after else helper.ORDINARY
+        sort = helper.LINK if is_link else helper.LEAVING if after else helper.CONFINED if sandbox else helper.ORDINARY
         try:
             child = await self._start(order, sort)
         except _KeeperLost:  # the keeper was killed before it forked; the next attempt replaces it

@@ -14,7 +14,7 @@ import pytest
 
 from host.sandbox.kernel import KernelRefused, call
 from host.sandbox.privileges import drop_all
-from host.sandbox.seccomp import _rules, filter_calls
+from host.sandbox.seccomp import _rules, compile_filter, filter_calls
 from tests.host.sandbox.forked import in_a_child
 from tests.kit.kernel import NOT_HERE
 
@@ -106,8 +106,18 @@ def test_without_the_library_nothing_is_refused(monkeypatch: pytest.MonkeyPatch)
     def fail(_: str) -> None:
         raise OSError
 
+    monkeypatch.setattr("host.sandbox.seccomp._compiled", {})
     monkeypatch.setattr("ctypes.CDLL", fail)
     assert filter_calls(alone=False, network=True) is False
+
+
+@needs_filter
+def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for the processes that are forked then."""
+    made = compile_filter(alone=False, network=True)
+    monkeypatch.setattr("ctypes.CDLL", lambda _: pytest.fail("it was compiled again"))
+    assert compile_filter(alone=False, network=True) is made
+    assert "PermissionError" in filtered(lambda: socket.socket(socket.AF_VSOCK), network=True)
 
 
 @needs_filter
