@@ -18,6 +18,11 @@ from host.sandbox.paths import is_below_any
 _PROXIES = tuple(
     name for each in ("ALL", "FTP", "HTTP", "HTTPS", "NO") for name in (f"{each}_PROXY", f"{each.lower()}_proxy")
 )
+_FILTERS_OF_DOCKER = ("builtin", "default")
+"""The names of the one that comes with it. Without capabilities it refuses namespaces."""
+_NAMESPACES = 0x7E020000
+_ALLOW, _REFUSE, _ENOSYS = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", 38
+_MAKE_NAMESPACES = frozenset({"clone", "clone3", "setns", "unshare"})
 _LOCALE = ("LANG", "TZ")
 
 
@@ -38,6 +43,7 @@ class RuntimeFacts:
         is_podman: whether it is podman, by whatever name it was started.
         rootless: whether its containers run below a user that is not root.
         memory, processes, cpu: whether it limits these by control groups.
+        filter: the path of its filter of system calls, if that lets containers make namespaces of their own.
     """
 
     version: str
@@ -46,6 +52,7 @@ class RuntimeFacts:
     memory: bool
     processes: bool
     cpu: bool
+    filter: str = ""
 
     @property
     def counts_by_rlimit(self) -> bool:
@@ -66,9 +73,9 @@ def read_facts(info: Mapping[str, Any], sandbox: Sandbox) -> RuntimeFacts:
     """
     assert sandbox.with_ is not None
     runtime = sandbox.with_.value
-    facts, seccomp = _of_podman(info["host"], info) if "host" in info else _of_docker(info)
-    if not seccomp:
-        raise NotToBeHad("a filter of system calls", f"{runtime} has none (seccomp)")
+    facts, has_filter = _of_podman(info["host"], info) if "host" in info else _of_docker(info)
+    if not has_filter:
+        raise NotToBeHad("a filter of system calls", f"{runtime} has none, or one of your own")
     for limited, what in ((facts.memory, "memory"), (facts.processes, "processes")):
         if not limited and not facts.counts_by_rlimit:
             raise NotToBeHad(f"a limit of {what}", f"{runtime} has no control group for it")
@@ -85,8 +92,10 @@ def _of_podman(host: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[Runtim
     # Rootless on version 1 it takes limits, warns, and applies none.
     controllers = [] if rootless and host.get("cgroupVersion") != "v2" else found
     version = f"podman {info['version']['Version']}"
-    facts = RuntimeFacts(version, True, rootless, *(each in controllers for each in ("memory", "pids", "cpu")))
-    return facts, bool(security["seccompEnabled"])
+    memory, processes, cpu = (each in controllers for each in ("memory", "pids", "cpu"))
+    path = str(security.get("seccompProfilePath") or "")
+    has_filter = bool(security["seccompEnabled"] and path)
+    return RuntimeFacts(version, True, rootless, memory, processes, cpu, path), has_filter
 
 
 def _of_docker(info: Mapping[str, Any]) -> tuple[RuntimeFacts, bool]:
@@ -99,13 +108,9 @@ def _of_docker(info: Mapping[str, Any]) -> tuple[RuntimeFacts, bool]:
     if "userns" in names:
         raise NotToBeHad("the user's own files", "the daemon gives containers other users (userns-remap)")
     version = f"docker {info.get('ServerVersion', '')}"
-    facts = RuntimeFacts(
-        version,
-        False,
-        "rootless" in names,
-        *(bool(info.get(each)) for each in ("MemoryLimit", "PidsLimit", "CpuCfsQuota")),
-    )
-    return facts, names.get("seccomp", {}).get("profile", "unconfined") != "unconfined"
+    memory, processes, cpu = (bool(info.get(each)) for each in ("MemoryLimit", "PidsLimit", "CpuCfsQuota"))
+    facts = RuntimeFacts(version, False, "rootless" in names, memory, processes, cpu)
+    return facts, names.get("seccomp", {}).get("profile") in _FILTERS_OF_DOCKER
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ def container_command(
     usual: Mapping[str, str],
     values: Mapping[str, str],
     client: Mapping[str, str],
+    filter_file: str = "",
 ) -> ContainerCommand:
     """The command that runs the program of a server in a container.
 
@@ -137,6 +143,7 @@ def container_command(
         usual: variables of the host, of which it gets those that its sandbox names.
         values: variables that may be seen in the list of processes, such as its home.
         client: the environment of the client program.
+        filter_file: the path of the filter that `without_namespaces` made of that of the client program.
     """
     sandbox = spec.sandbox
     assert sandbox is not None
@@ -147,6 +154,7 @@ def container_command(
     passed = {**passed, **own}
     options = [
         *_holding(sandbox, facts, name, user),
+        *([f"--security-opt=seccomp={filter_file}"] if filter_file else []),
         *(_mount(place, real, writable, facts) for place, (real, writable) in sorted(mounts.items())),
         *(f"--mount={_fields('type=tmpfs', f'target={place}', 'tmpfs-size=65536')}" for place in empty),
         *(f"--env={each}={text}" for each, text in values.items() if each not in own),
@@ -186,6 +194,26 @@ def _holding(sandbox: Sandbox, facts: RuntimeFacts, name: str, user: str) -> lis
     found.append(f"--user={'0:0' if facts.rootless and not facts.is_podman else user}")
     network = ("private" if facts.is_podman else "bridge") if sandbox.network is Network.ALL else "none"
     return [*found, f"--network={network}"]
+
+
+def without_namespaces(profile: Mapping[str, Any], machine: str) -> dict[str, Any]:
+    """A filter of system calls in the form of the client programs, which refuses namespaces besides. In one of its own
+    a program would have capabilities there, and reach parts of the kernel that are made for root.
+
+    Args:
+        machine: the architecture, as `uname -m` says.
+    """
+    calls = [
+        {**each, "names": [*filter(lambda name: name not in _MAKE_NAMESPACES, each["names"])]}
+        for each in profile["syscalls"]
+    ]
+    flags = {"index": int(machine.startswith("s390")), "value": _NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+    more = [
+        {"names": ["clone"], "action": _ALLOW, "args": [flags]},
+        # Its flags are in memory, which no filter sees. Libraries call clone instead.
+        {"names": ["clone3"], "action": _REFUSE, "errnoRet": _ENOSYS},
+    ]
+    return {**profile, "syscalls": [*(each for each in calls if each["names"]), *more]}
 
 
 def _mount(place: str, real: str, writable: bool, facts: RuntimeFacts) -> str:

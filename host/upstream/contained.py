@@ -12,13 +12,15 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import trio
 
 from config import StdioServer
+from config.read import read_text
 from host.sanitize import visible, visible_output
-from host.storage.directory import ConfigDirectory
+from host.storage.directory import ConfigDirectory, replace_file
 from host.upstream.containers import removal, run_client
 from host.upstream.stderr import find_reason
 from host.wire.process import Keeper, NotConfined, SpawnError, child_environment
@@ -78,6 +80,7 @@ async def contain(
     try:
         facts = read_facts(json.loads(await _ask(spec, client, keeper, "info", "--format={{json .}}")), sandbox)
         await _ask(spec, client, keeper, "image", "inspect", "--format={{.Id}}", sandbox.image)
+        filter_file = _write_filter(facts.filter, folder) if facts.filter else ""
         mounts, empty = make_mounts(sandbox, folder, directory.state)
     except NotToBeHad as problem:
         raise NotConfined(problem.step, problem.why) from problem
@@ -100,6 +103,7 @@ async def contain(
         usual=child_environment({}),
         values={"HOME": str(folder / "home"), "TMPDIR": SHORT_TEMPORARY, **offline_variables(sandbox)},
         client=client,
+        filter_file=filter_file,
     )
     watched = None if facts.memory else {"memory": sandbox.memory, "processes": sandbox.processes + 1}
     own = (str(folder / "home"), SHORT_TEMPORARY, "/tmp")
@@ -112,6 +116,20 @@ async def contain(
         "image": True,
     }
     return Contained(command.argv, command.env, name, removal([spec.runtime], name), facts.describe(), watched, seen)
+
+
+def _write_filter(path: str, folder: Path) -> str:
+    """The path of a filter like this one, but without namespaces; in the folder of the server, and not seen by it."""
+    from host.sandbox.container import NotToBeHad, without_namespaces
+
+    try:
+        made = without_namespaces(json.loads(read_text(Path(path))), os.uname().machine)
+    except (LookupError, OSError, TypeError, ValueError) as problem:
+        raise NotToBeHad("a filter of system calls", "its file cannot be read") from problem
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / "seccomp.json"
+    replace_file(file, json.dumps(made).encode())
+    return str(file)
 
 
 async def _ask(spec: StdioServer, env: Mapping[str, str], keeper: Keeper, *words: str) -> bytes:

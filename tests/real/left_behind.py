@@ -1,6 +1,6 @@
 """Starts the real host with real servers, ends it in every way, and counts what is left of it.
 
-    .venv/bin/python -m tests.real.left_behind [--starts 50] [--kills 20] [--at-once 4] [--confined]
+    .venv/bin/python -m tests.real.left_behind [--starts 50] [--kills 20] [--at-once 4] [--confined | --with podman]
 
 Each round is one host with three servers: one that behaves, one that forks itself out of sight and keeps making
 orphans, and one that heeds neither the end of its input nor SIGTERM. A round ends by SIGTERM, by SIGKILL, by SIGKILL
@@ -11,6 +11,11 @@ or if SIGTERM did not end the host with status 0 in time.
 
 With --confined, each server runs under `sandbox: strict`. No mount may be left then, and nothing in the folders where a
 root is put together.
+
+With --with podman or --with docker, each server runs in a container of --image, which needs a python3 alone. No
+container may be left seven seconds after the end of the host, in whatever state, though the host is not started again.
+With --with stand-in, the clients are those of tests/kit/container_daemon.py: there, containers outlive their clients,
+and have no namespace with which a process out of sight would end.
 
 With STDIO=relay, a round is a relay and the host in the background that it starts. The relay is ended in these ways,
 and the host ends by itself; only where its keepers are stopped, it is killed. Nothing may be left, the host included,
@@ -24,13 +29,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,13 +50,17 @@ from .clients import initialize
 from .running import STDIO, command_line, host_of, until
 
 ROOT = Path(__file__).parents[2]
-HOST = (str(ROOT / ".venv/bin/colonnade"),)
+HOST = (sys.executable, "-m", "host")
 FORKER = ROOT / "tests/kit/servers/forker.py"
 SERVERS = {"plain": [], "forking": ["fork"], "stubborn": ["fork", "stubborn"]}
 
 READY_LIMIT = 60.0
 TERM_LIMIT = 10.0
 LEFT_AFTER = 2.0
+CONTAINERS_LEFT_AFTER = 7.0
+"""Seconds after the end of a host in which its containers must be removed."""
+TAG = 8
+"""Characters of a mark that the id of a server in a container ends with."""
 LINGERING = 1.0
 """Seconds for which a host in the background stays without a client."""
 RUNNING = 1.5
@@ -197,13 +207,14 @@ class _Alone:
 
     def __init__(self, process: trio.Process, file: Path, mark: str) -> None:
         self.process = process
+        self._servers = json.loads(file.read_text())["servers"]
         self.watch = Watch(process.pid, mark)
 
     async def wait_ready(self) -> None:
         """Read the host's output until it has a line with the word `ready` for each server."""
         assert self.process.stdout is not None
         said = b""
-        waiting = {id.encode() for id in SERVERS}
+        waiting = {id.encode() for id in self._servers}
         with trio.move_on_after(READY_LIMIT):
             while waiting and (data := await self.process.stdout.receive_some()):
                 said += data
@@ -260,12 +271,81 @@ class _OverRelay:
         return state == "Z"
 
 
-async def play(ending: Ending, host: Sequence[str] = HOST, *, confined: bool = False) -> Round:
+@dataclass(frozen=True)
+class Clients:
+    """Where servers run in containers.
+
+    Attributes:
+        name: the client program.
+        image: the image.
+        python: the python3 in it.
+        environment: variables for the host and for the client program.
+        holds: whether what a container forks ends with it.
+    """
+
+    name: str
+    image: str
+    python: str = "python3"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    holds: bool = True
+
+    def sandbox(self) -> dict[str, object]:
+        """What a file says of its servers."""
+        return {"with": self.name, "image": self.image, "files": {"read": [str(FORKER)]}}
+
+    async def names(self, mark: str) -> list[str]:
+        """The names of the containers of a round."""
+        said = await self._run("ps", "--all", "--format={{.Names}}")
+        return [name for name in said.split() if name.startswith("colonnade-") and mark[-TAG:] in name]
+
+    async def remove(self, names: Sequence[str]) -> None:
+        """Remove containers."""
+        for name in names:
+            await self._run("rm", "--force", name)
+
+    async def left(self, mark: str) -> list[str]:
+        """The names of the containers of a round that are not removed in time."""
+        deadline = trio.current_time() + CONTAINERS_LEFT_AFTER
+        while (names := await self.names(mark)) and trio.current_time() < deadline:  # noqa: ASYNC110 - others remove it
+            await trio.sleep(SAMPLE_EVERY)
+        return names
+
+    async def _run(self, *words: str) -> str:
+        # By its path: a program is looked up in this process's own PATH.
+        program = shutil.which(self.name, path=self.environment.get("PATH")) or self.name
+        done = await trio.run_process(
+            [program, *words], env={**os.environ, **self.environment}, capture_stdout=True, check=False
+        )
+        return done.stdout.decode()
+
+
+@contextmanager
+def stand_in() -> Iterator[Clients]:
+    """Clients that confine nothing, and whose containers outlive them."""
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "tests.kit.container_daemon", folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert daemon.stdout is not None
+        try:
+            environment = json.loads(daemon.stdout.readline())
+            yield Clients("docker", "image", sys.executable, environment, holds=False)
+        finally:
+            daemon.communicate()
+
+
+async def play(
+    ending: Ending, host: Sequence[str] = HOST, *, confined: bool = False, clients: Clients | None = None
+) -> Round:
     """One host from its start to two seconds after its end; nothing of it is there when this returns.
 
     Args:
         host: the command that `serve FILE` is added to.
         confined: whether its servers run in a sandbox.
+        clients: those of the containers in which they run.
 
     Raises:
         RuntimeError: it did not come up.
@@ -274,14 +354,14 @@ async def play(ending: Ending, host: Sequence[str] = HOST, *, confined: bool = F
     kind = _OverRelay if STDIO == "relay" and host is HOST else _Alone
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "colonnade.yaml"
-        file.write_text(json.dumps(_config(mark, confined=confined)))  # which is YAML as well
+        file.write_text(json.dumps(_config(mark, confined=confined, clients=clients)))  # which is YAML as well
         process = await trio.lowlevel.open_process(
             [*host, "serve", str(file), *kind.options],
             stdin=kind.stdin,
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd=ROOT,
-            env={**os.environ, "COLONNADE_STATE": f"{folder}/state"},
+            env={**os.environ, **(clients.environment if clients else {}), "COLONNADE_STATE": f"{folder}/state"},
         )
         started = kind(process, file, mark)
         try:
@@ -297,7 +377,8 @@ async def play(ending: Ending, host: Sequence[str] = HOST, *, confined: bool = F
                 await started.wait_end()
                 nursery.cancel_scope.cancel()
             outcome.zombies = watch.zombies
-            outcome.left = [_command(one.pid) for one in await _still_there(watch)] + files_left(folder)
+            containers = await clients.left(mark) if clients else []
+            outcome.left = [_command(one.pid) for one in await _still_there(watch)] + files_left(folder) + containers
             return outcome
         finally:
             with suppress(ProcessLookupError):
@@ -306,14 +387,23 @@ async def play(ending: Ending, host: Sequence[str] = HOST, *, confined: bool = F
                 with suppress(ProcessLookupError):
                     os.kill(one.pid, signal.SIGKILL)
             with trio.CancelScope(shield=True):
+                if clients:
+                    await clients.remove(await clients.names(mark))
                 await process.wait()
 
 
-def _config(mark: str, *, confined: bool) -> dict[str, object]:
-    python = [sys.executable, "-I", "-S"]
-    servers = {id: {"command": [*python, str(FORKER), *words, mark]} for id, words in SERVERS.items()}
+def _config(mark: str, *, confined: bool, clients: Clients | None) -> dict[str, object]:
+    python = [clients.python if clients else sys.executable, "-I", "-S"]
+    # The name of a container has the id of its server, so these tell the rounds apart.
+    servers = {
+        f"{id}-{mark[-TAG:]}" if clients else id: {"command": [*python, str(FORKER), *words, mark]}
+        for id, words in SERVERS.items()
+    }
+    if clients and not clients.holds:
+        for server in servers.values():
+            server["command"] = [word for word in server["command"] if word != "fork"]
     daemon = {"idle": f"{LINGERING:g}s"}
-    sandbox = {"defaults": {"sandbox": "strict"}} if confined else {}
+    sandbox = {"defaults": {"sandbox": clients.sandbox() if clients else "strict"}} if clients or confined else {}
     return {"listen": {"address": "127.0.0.1:0"}, "servers": servers, "daemon": daemon, **sandbox}
 
 
@@ -360,14 +450,16 @@ def _command(pid: int) -> str:
         return f"{pid}, which has just ended"
 
 
-async def play_all(endings: Sequence[Ending], at_once: int, *, confined: bool = False) -> list[Round]:
+async def play_all(
+    endings: Sequence[Ending], at_once: int, *, confined: bool = False, clients: Clients | None = None
+) -> list[Round]:
     """A round for each of these endings, so many of them at the same time."""
     rounds: list[Round] = []
     places = trio.CapacityLimiter(at_once)
 
     async def one(ending: Ending) -> None:
         async with places:
-            rounds.append(await play(ending, confined=confined))
+            rounds.append(await play(ending, confined=confined, clients=clients))
 
     async with trio.open_nursery() as nursery:
         for ending in endings:
@@ -392,9 +484,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="hosts to end by SIGKILL, in each way in turn")
     parser.add_argument("--at-once", type=int, default=4, help="hosts that run at the same time")
     parser.add_argument("--confined", action="store_true", help="servers in a sandbox")
+    parser.add_argument("--with", dest="client", choices=["podman", "docker", "stand-in"], help="servers in containers")
+    parser.add_argument("--image", default="", help="that has a python3")
     wanted = parser.parse_args()
+    if wanted.client in ("podman", "docker") and not wanted.image:
+        parser.error("--with needs --image")
     endings = [BY_TERM] * wanted.starts + [KILLS[turn % len(KILLS)] for turn in range(wanted.kills)]
-    rounds = trio.run(partial(play_all, endings, wanted.at_once, confined=wanted.confined))
+    with stand_in() if wanted.client == "stand-in" else nullcontext() as clients:
+        if wanted.image:
+            clients = Clients(wanted.client, wanted.image)
+        rounds = trio.run(partial(play_all, endings, wanted.at_once, confined=wanted.confined, clients=clients))
     failed = [(outcome, problem) for outcome in rounds for problem in outcome.problems()]
     for outcome, problem in failed:
         print(f"{outcome.ending}: {problem}", file=sys.stderr)

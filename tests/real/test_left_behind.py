@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.kit.kernel import needs_namespaces
 
-from .left_behind import BY_KILL, BY_STOPPED_KILL, BY_TERM, KILLS, files_left, play, play_all, summary
+from .left_behind import BY_KILL, BY_STOPPED_KILL, BY_TERM, KILLS, files_left, play, play_all, stand_in, summary
 
 CARELESS = """
 import json, subprocess, sys, threading
@@ -29,6 +29,12 @@ async def test_the_host_leaves_no_process_behind() -> None:
 @needs_namespaces
 async def test_the_host_leaves_nothing_of_confined_servers_behind() -> None:
     rounds = await play_all([BY_TERM, BY_KILL, BY_STOPPED_KILL], at_once=2, confined=True)
+    assert [problem for outcome in rounds for problem in outcome.problems()] == [], summary(rounds)
+
+
+async def test_the_host_leaves_no_container_behind() -> None:
+    with stand_in() as clients:
+        rounds = await play_all([BY_TERM, BY_KILL, BY_STOPPED_KILL], at_once=2, clients=clients)
     assert [problem for outcome in rounds for problem in outcome.problems()] == [], summary(rounds)
 
 

@@ -23,6 +23,7 @@ from host.sandbox.container import (
     _fields,
     container_command,
     read_facts,
+    without_namespaces,
 )
 
 IMAGE = "ghcr.io/acme/scraper@sha256:" + "a" * 64
@@ -34,7 +35,7 @@ PODMAN: dict[str, Any] = {
     "host": {
         "cgroupVersion": "v2",
         "cgroupControllers": ["cpu", "memory", "pids"],
-        "security": {"rootless": True, "seccompEnabled": True},
+        "security": {"rootless": True, "seccompEnabled": True, "seccompProfilePath": "/f.json"},
     },
     "version": {"Version": "5.4.0"},
 }
@@ -112,6 +113,25 @@ def test_a_share_of_the_processors() -> None:
         read_facts({**PODMAN, "host": host}, asked)
 
 
+def test_a_filter_without_namespaces() -> None:
+    profile = {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "syscalls": [
+            {"names": ["clone", "clone3", "read", "unshare"], "action": "SCMP_ACT_ALLOW", "args": []},
+            {"names": ["setns"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_SYS_ADMIN"]}},
+        ],
+    }
+    made_of = without_namespaces(profile, "x86_64")
+    read, clone, clone3 = made_of["syscalls"]
+    assert (made_of["defaultAction"], read["names"]) == ("SCMP_ACT_ERRNO", ["read"])
+    assert (clone["names"], clone["args"][0]["index"], clone3["action"]) == (["clone"], 0, "SCMP_ACT_ERRNO")
+    kinds = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+    assert clone["args"][0]["value"] == sum(kinds), "mounts, control groups, UTS, IPC, users, processes, network"
+    assert without_namespaces(profile, "s390x")["syscalls"][1]["args"][0]["index"] == 1
+    argv = made(ROOTLESS, PODMAN_ASKED, filter_file="/state/f.json").argv
+    assert "--security-opt=seccomp=/state/f.json" in argv
+
+
 def test_no_value_of_a_variable_is_in_the_command() -> None:
     sandbox = Sandbox(with_=ContainerClient.DOCKER, image=IMAGE, environment=("HTTPS_PROXY",))
     usual = {"HTTPS_PROXY": "http://user:word@proxy", "LANG": "C", "LC_ALL": "C", "PATH": "/secret", "USER": "ann"}
@@ -161,7 +181,9 @@ def test_it_is_known_as_a_container_that_is_to_be_removed(facts: RuntimeFacts) -
 
 def test_what_podman_says() -> None:
     facts = read_facts(PODMAN, PODMAN_ASKED)
-    assert facts == RuntimeFacts("podman 5.4.0", is_podman=True, rootless=True, memory=True, processes=True, cpu=True)
+    assert facts == RuntimeFacts(
+        "podman 5.4.0", is_podman=True, rootless=True, memory=True, processes=True, cpu=True, filter="/f.json"
+    )
     assert facts.describe() == "a container of podman 5.4.0, rootless, limits by control groups"
     assert read_facts(PODMAN, DOCKER_ASKED) == facts, "some systems install podman by the name of docker"
 
@@ -172,7 +194,7 @@ def test_podman_ignores_limits_on_version_1_without_root() -> None:
     facts = read_facts({**PODMAN, "host": host}, PODMAN_ASKED)
     assert (facts.memory, facts.processes, facts.counts_by_rlimit) == (False, False, True)
     assert facts.describe() == "a container of podman 5.4.0, rootless, limits by RLIMIT and a watch"
-    rooted = {**host, "security": {"rootless": False, "seccompEnabled": True}}
+    rooted = {**host, "security": {"rootless": False, "seccompEnabled": True, "seccompProfilePath": "/f.json"}}
     assert read_facts({**PODMAN, "host": rooted}, PODMAN_ASKED).memory
 
 
@@ -190,6 +212,7 @@ def test_what_docker_says() -> None:
         ),
         ({**DOCKER, "SecurityOptions": ["name=apparmor"]}, "a filter of system calls"),
         ({**DOCKER, "SecurityOptions": ["name=seccomp,profile=unconfined"]}, "a filter of system calls"),
+        ({**DOCKER, "SecurityOptions": ["name=seccomp,profile=/etc/docker/own.json"]}, "a filter of system calls"),
         ({**DOCKER, "SecurityOptions": None}, "a filter of system calls"),
         ({**DOCKER, "SecurityOptions": [*DOCKER["SecurityOptions"], "name=userns"]}, "the user's own files"),
         ({**DOCKER, "OSType": "windows"}, "Linux"),
@@ -205,7 +228,7 @@ def test_what_docker_says() -> None:
                 "host": {
                     "cgroupVersion": "v1",
                     "cgroupControllers": ["pids"],
-                    "security": {"rootless": False, "seccompEnabled": True},
+                    "security": {"rootless": False, "seccompEnabled": True, "seccompProfilePath": "/f.json"},
                 },
             },
             "a limit of memory",

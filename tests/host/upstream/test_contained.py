@@ -194,6 +194,26 @@ async def test_a_client_program_that_fails(tmp_path: Path, daemon: Daemon, state
                 raise AssertionError
 
 
+async def test_a_container_of_podman_makes_no_namespaces(tmp_path: Path, daemon: Daemon, state: State) -> None:
+    """Its own filter lets containers make namespaces of users."""
+    own = tmp_path / "seccomp.json"
+    security = {"rootless": True, "seccompEnabled": True, "seccompProfilePath": str(own)}
+    daemon.info = {"host": {"cgroupVersion": "v1", "security": security}, "version": {"Version": "4.3.1"}}
+    spec = server(daemon, with_=ContainerClient.PODMAN)
+    directory = state.for_config(tmp_path / "c.yaml")
+    async with open_keeper() as keeper:
+        with pytest.raises(CannotConfine, match=r"\(a filter of system calls: its file cannot be read\)"):
+            async with opening(spec, keeper, directory):
+                raise AssertionError
+        own.write_text('{"syscalls": [{"names": ["unshare"], "action": "SCMP_ACT_ALLOW"}]}')
+        async with opening(spec, keeper, directory):
+            await running(daemon)
+    made = directory.sandbox_of("a server") / "seccomp.json"
+    assert "unshare" not in made.read_text()
+    (run,) = (each for each in daemon.orders if each[0] == "run")
+    assert f"--security-opt=seccomp={made}" in run
+
+
 def test_refusals_whose_remedy_is_known() -> None:
     assert "runc" in remedy_for("Error: OCI runtime error: crun: cgroups in hybrid mode not supported")
     assert remedy_for("Error: no such file") == ""
