@@ -158,6 +158,16 @@ class SandboxFiles(Strict):
 
 
 @dataclass(frozen=True)
+class Install(Strict):
+    """How the packages are installed that a command of npx or uvx names."""
+
+    scripts: Annotated[
+        Flag,
+        desc("Packages may run programs while they are installed: scripts of npm, builds of Python.", default=False),
+    ] = False
+
+
+@dataclass(frozen=True)
 class Sandbox(Strict):
     """The share of the machine that a confined program gets; the defaults are `strict`. `memory`
     and `temporary` are in bytes."""
@@ -190,6 +200,7 @@ class Sandbox(Strict):
     ] = None
     processes: Annotated[ConfinedProcesses, desc("Processes and threads at once.", 64)] = 64
     open_files: Annotated[ConfinedDescriptors, desc("Open files of each process, from 16 to 65536.", 256)] = 256
+    install: Annotated[Install, desc("How the packages are installed that npx or uvx runs.")] = Install()
     accept: Annotated[
         Means,
         desc(
@@ -241,6 +252,8 @@ class Sandbox(Strict):
             parts.append(f"{self.temporary // 1024**2} MiB for temporary files")
         if self.cpu is not None:
             parts.append(f"{self.cpu:g} processors")
+        if self.install.scripts:
+            parts.append("programs of its packages run when they are installed")
         if self.accept is Means.LANDLOCK:
             parts.append("Landlock alone is accepted")
         if self.with_ is not None:

@@ -61,6 +61,7 @@ from host.storage.store import StateError, Store
 from host.upstream.connect import open_link
 from host.upstream.containers import Containers
 from host.upstream.credentials import open_credentials
+from host.upstream.installations import Installations
 from host.upstream.open_logins import open_logins
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
@@ -323,7 +324,16 @@ async def _open_servers(
         ) as logins,
     ):
         remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
-        runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
+        directory = state.for_config(config.source)
+        runtime = Runtime(
+            catalog,
+            gate,
+            journal,
+            remembered,
+            credentials=credentials,
+            logins=logins,
+            installations=Installations(directory, keeper, journal),
+        )
         open_upstream_link = partial(
             open_link,
             keeper=keeper,
@@ -333,7 +343,7 @@ async def _open_servers(
             credentials=credentials,
             trail=trail.tell,
             containers=Containers(state.containers, keeper),
-            directory=state.for_config(config.source),
+            directory=directory,
         )
         grace = _start_grace(config, endpoint)
         specs = config.servers

@@ -178,19 +178,36 @@ class ServerHeld:
     program: str
     """The path of the program now; empty if there is none."""
     confined: bool
+    installs: str = ""
+    """What is to be installed before it can be started, and from where; empty if nothing is."""
 
     def __str__(self) -> str:
         return f"{self.server}: held: {self.why}"
 
     @property
     def why(self) -> str:
-        if not self.program:
+        if self.installs:
+            what = f"installs {self.installs}"
+        elif not self.program:
             what = "resolves to no program"
         elif self.confined:
             what = f"starts {self.program} with other files than the approved ones"
         else:
             what = f"resolves to {self.program}, which is not the approved program"
         return f"its command {what}: colonnade definitions --show, then approve it"
+
+
+@dataclass(frozen=True, slots=True)
+class PackagesInstalled:
+    """The packages of a confined server were installed. `what`: version and digest."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    what: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.server}: installed in {self.seconds:.1f} s: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,6 +649,7 @@ Event = (
     | SessionAbsent
     | SessionFailed
     | ServerHeld
+    | PackagesInstalled
     | ServerNeedsLogin
     | LoggedIn
     | LoginFailed

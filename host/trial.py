@@ -17,7 +17,7 @@ from host.sanitize import with_said
 from host.storage.directory import State
 from host.upstream.connection import may_launch
 from host.upstream.output import describe_silence
-from host.upstream.state import Connecting, Failed, Held, NeedsLogin, describe_for_people
+from host.upstream.state import Connecting, Failed, Held, Installing, NeedsLogin, describe_for_people
 from host.upstream.supervisor import UpstreamServer, describe_counts
 
 TRIAL_TIMEOUT = 30.0
@@ -92,7 +92,7 @@ async def try_servers(
 
 async def _is_known(host: Host, spec: ServerSpec) -> bool:
     """Whether the lists of the server are remembered, for its present configuration, program and login."""
-    if spec.problem or not await may_launch(spec, host.runtime.gate.definitions):
+    if spec.problem or not await may_launch(spec, host.runtime):
         return False
     server = host.upstreams.by_id[spec.id].main
     return await server.lists.remembered.load(spec, server.source) is not None
@@ -128,7 +128,7 @@ def _outcome(host: Host, server: UpstreamServer) -> Trial:
         # Nothing runs that could be restarted.
         why = state.why.removesuffix(f"; then colonnade restart {id}")
         return Trial(id, problem=with_said(why, state.said), has_failed=True)
-    if isinstance(state, Held | NeedsLogin):
+    if isinstance(state, Held | Installing | NeedsLogin):
         return Trial(id, problem=describe_for_people(state))
     if server.main.life.client is None:
         return Trial(id, problem=describe_for_people(state), has_failed=True)

@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 DEFERRED_IN = (
     *("host.__main__", "host.relay", "host.cli.", "host.seal", "host.oauth.assertion", "host.wire.issuer_http"),
     *("host.wire.certificate", "host.notify.notices", "config.load", "config.read"),
-    *("host.wire.keeper", "host.upstream.confinement", "host.upstream.contained", "host.policy.fingerprint"),
+    *("host.wire.keeper", "host.upstream.confinement", "host.upstream.contained", "host.upstream.installations"),
+    "host.policy.fingerprint",
 )
 """Modules that import inside functions. Commands do it for what they need of the program: help and completion load none
 of it. The others do it for what most hosts never use: cryptography, httpx, jeepney, TOML, the sandbox, and the thirty

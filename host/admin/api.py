@@ -158,7 +158,7 @@ ROUTES = (
             ("explain", "Explain what would become of a call", Explanation),
             ("callers/view", "What a caller sees in a view", CallerView),
             ("servers/log", "The last lines of a server's standard error", ServerLog),
-            ("servers/control", "Restart, enable or disable a server", Done),
+            ("servers/control", "Restart, enable or disable a server, or install its packages again", Done),
             ("configuration/reload", "Read the configuration file again", Done),
         )
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from config import Channel, HttpServer, ServerSpec
+from config import Channel, HttpServer, ServerSpec, StdioServer, Trust
 from config.when import WhenError, read_when
 from host.addresses import suffix_of
 from host.admin.caller_views import CallerViews
@@ -24,6 +24,7 @@ from host.router.router import Router
 from host.sanitize import visible
 from host.storage.store import StateError
 from host.subject import Item
+from host.upstream.confinement import NotInstalled
 from host.upstream.connect import why_no_login
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
@@ -123,7 +124,9 @@ class HostAdmin(PolicyAdmin):
 
     async def control(self, server: str, action: str) -> Done:
         spec = self._spec(server)
-        if action == "restart":
+        if action == "install":
+            done = await self._install(spec)
+        elif action == "restart":
             if spec.disabled:
                 raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
             self._control.restart(server)
@@ -141,6 +144,33 @@ class HostAdmin(PolicyAdmin):
             done = f"it is {action}d until {ends[action]}"
         self.mark_changed("servers", "catalog", "held")
         return {"done": f"{server}: {done}."}
+
+    async def _install(self, spec: ServerSpec) -> str:
+        """Install the packages of a server again, and restart it if others were installed."""
+        server, installations = spec.id, self._runtime.installations
+        if spec.disabled:
+            raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
+        if installations is None or not isinstance(spec, StdioServer):
+            raise AdminError(f"{server} is no program that is started here")
+        before = installations.launch(spec)
+        if before.installs:
+            raise AdminError(
+                f"nothing is installed for {server} yet: once a person has approved that (`colonnade definitions`), "
+                f"its start installs it, and `colonnade restart {server}` tries at once"
+            )
+        if not before.installed:
+            raise AdminError(
+                f"nothing is installed for {server}: its command is not npx or uvx in a sandbox (without an image)"
+            )
+        try:
+            after = await installations.install(spec)
+        except NotInstalled as problem:
+            raise AdminError(str(problem)) from problem
+        self._control.restart(server)
+        if after == before.installed:
+            return f"installed again, as it was: {after}; it restarts"
+        held = "" if spec.trust is Trust.TRUSTED else "; it is held until you approve that: colonnade definitions"
+        return f"installed: {after}; before: {before.installed}{held}"
 
     async def reload(self, *, apply: bool, shown: str | None) -> Done:
         outcome = await (self._control.reload(shown=shown) if apply else self._control.compare())

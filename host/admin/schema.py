@@ -69,7 +69,9 @@ class HostInfo(TypedDict):
     endpoint: str
 
 
-ServerState = Literal["starting", "ready", "stopped", "failed", "held", "disabled", "needs login", "needs folder"]
+ServerState = Literal[
+    "starting", "ready", "stopped", "failed", "held", "installing", "disabled", "needs login", "needs folder"
+]
 
 
 class EntryCounts(TypedDict):
@@ -480,7 +482,7 @@ class AdminApi(DecisionApi, Protocol):
         """Deny the confirmations of the server that have these ids, and refused ones that equal them, and no others."""
 
     async def control(self, server: str, action: str) -> Done:
-        """`restart`, `enable` or `disable` a server."""
+        """`restart`, `enable` or `disable` a server, or `install` what it is started from again."""
 
     async def reload(self, *, apply: bool, shown: str | None) -> Done:
         """Read the configuration again, and apply all of it; with `shown`, only if it still has the changes of this id.
@@ -649,10 +651,11 @@ class ServerLogRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_field
 
 
 class ControlRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
-    """Restarts, enables or disables a server of the running host. The configuration file stays as it is."""
+    """Restarts, enables or disables a server of the running host, or installs the packages of a confined one again,
+    which may take minutes. The configuration file stays as it is."""
 
     server: ShortText
-    action: Literal["restart", "enable", "disable"]
+    action: Literal["restart", "enable", "disable", "install"]
 
     async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
         return await api.control(self.server, self.action)

@@ -36,6 +36,7 @@ COMMANDS = {
     "restart": "servers.restart",
     "enable": "servers.enable",
     "disable": "servers.disable",
+    "install": "servers.install",
     "reload": "servers.reload",
     "login": "login.login",
     "logout": "login.logout",

@@ -1,4 +1,4 @@
-"""The commands about the servers of a running host: `logs`, `restart`, `enable`, `disable`, and `reload`."""
+"""The commands about the servers of a running host: `logs`, `restart`, `enable`, `disable`, `install`, and `reload`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from host.cli.targets import RunningTarget
     from host.storage.directory import State
 
+INSTALL_TIMEOUT = 1200.0
+"""Seconds that a host may take to install the packages of a server."""
 FOLLOW_INTERVAL = 0.5
 """Seconds between two looks at the lines of a server that is followed."""
 
@@ -94,6 +96,23 @@ def disable(selection: Selection, server: str) -> int:
     take the server in. The file is not changed.
     """
     return _control(selection, server, "disable")
+
+
+@click.command()
+@click.argument("server", metavar="SERVER", type=SERVER)
+@selection_options
+def install(selection: Selection, server: str) -> int:
+    """Install again what a confined server runs by npx or uvx.
+
+    So it gets the newest version that its command permits. If that is another one than before, or other files, the
+    server is held until you approve it. Without a network, what is installed stays.
+    """
+    targets = [replace(each, host=replace(each.host, timeout=INSTALL_TIMEOUT)) for each in _targets(selection, server)]
+    for target in targets[:1]:  # hosts of one configuration share what is installed
+        print(target.post("servers/control", server=server, action="install")["done"])
+    for target in targets[1:]:
+        print(target.post("servers/control", server=server, action="restart")["done"])
+    return DONE
 
 
 @click.command()

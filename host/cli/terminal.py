@@ -38,6 +38,7 @@ class Terminal:
         "stopped": "2",
         "disabled": "2",
         "held": "33",
+        "installing": "33",
         "needs login": "33",
         "needs folder": "2",
         "asks": "33",

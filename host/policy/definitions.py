@@ -27,7 +27,7 @@ from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
 from host.policy.file_names import loosened_pattern
 from host.policy.fingerprint import Launch, not_as_approved
 from host.policy.judge import Judge
-from host.policy.pin_rules import PinStatus
+from host.policy.pin_rules import PinStatus, launch_in
 from host.policy.pins import Change, HeldItem, ListedItem, Pins, PreparedPins
 from host.policy.policies import Policies
 from host.policy.rules import RuleDecision, Rules
@@ -183,6 +183,11 @@ class Definitions:
     def may_launch(self, server: str) -> bool:
         """Whether the command of the server still resolves to the approved program."""
         return self.pins.status(launch_ref(server)) in _LAUNCHABLE
+
+    def why_held(self, server: str) -> str:
+        """Why the server may not be started: the end of a sentence about its command."""
+        offered = self.pins.offered_definition(launch_ref(server))
+        return not_as_approved(Launch("") if offered is None else launch_in(offered))
 
     async def wait_until_launchable(self, server: str) -> None:
         """Wait until a person has approved the server's present program."""
@@ -456,7 +461,7 @@ class Definitions:
             )
             raise StaleApproval(server, text)
         if not launches:
-            raise StaleApproval(server, launch_held_message(server, self._policies.is_confined(server)))
+            raise StaleApproval(server, launch_held_message(server, self.why_held(server)))
         return is_open
 
     def why_hidden(self, ref: EntryRef, caller: str, *, exists: bool) -> Reason:
@@ -516,10 +521,10 @@ class Definitions:
         return Judge(decide, paths, self.offered_definition(ref) or b"")
 
 
-def launch_held_message(server: str, confined: bool) -> str:
-    """The message for a server that is not started because its program changed, or a file beside a confined one."""
+def launch_held_message(server: str, why: str) -> str:
+    """The message for a server that is not started. `why`: the end of a sentence about its command."""
     return (
-        f"the command of {server} {not_as_approved(confined)}, so it is not started. "
+        f"the command of {server} {why}, so it is not started. "
         f"A person can approve it on the console (`colonnade console`) or with `colonnade definitions`."
     )
 

@@ -16,7 +16,7 @@ from host.catalog import Catalog
 from host.jsonrpc.raw import EMPTY_OBJECT, members, value
 from host.policy.claims import claims_in
 from host.policy.definitions import KINDS
-from host.policy.fingerprint import Diff, difference, launch_for_people, not_as_approved, pretty
+from host.policy.fingerprint import Diff, difference, launch_for_people, pretty
 from host.policy.gate import AMBIGUOUS_ARGUMENTS, Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pin_rules import PinStatus, definitions_in
@@ -131,8 +131,7 @@ def _sentence(
     if not gate.definitions.is_known(ref, caller):
         return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
     if not gate.definitions.may_launch(server):
-        why = not_as_approved(gate.policies.is_confined(server))
-        return f"{what} cannot be reached: the command of the server {why}."
+        return f"{what} cannot be reached: the command of the server {gate.definitions.why_held(server)}."
     if gate.policies.takes_client_folder(server):
         what = f"For clients with a folder (colonnade serve --stdio), t{what[1:]}"
     if decision.verdict is Verdict.ALLOW:

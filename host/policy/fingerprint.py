@@ -11,9 +11,11 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import rfc8785
@@ -154,28 +156,39 @@ class Launch:
     `${client:folder}` as they are) and sandbox, or the URL. `program` is the real path of the file that the command
     resolves to; None for a URL, and if there is no such file. `sandbox`: what a confined program is given, in words,
     with the files that its command names.
+
+    Of a confined program whose command installs packages: `installs`, what is to be installed before it can be started;
+    `installed`, the version and digest of what was.
     """
 
     declared: str
     program: str | None = None
     sandbox: str = ""
+    installs: str = ""
+    installed: str = ""
 
 
-def not_as_approved(confined: bool) -> str:
+def not_as_approved(launch: Launch) -> str:
     """Why a server is held, about its command. The launch of a confined program changes with each of its files."""
-    if confined:
+    if launch.installs:
+        return "installs packages, which a person approves first"
+    if launch.installed:
+        return "starts with other packages or files than the approved ones"
+    if launch.sandbox:
         return "starts with other files than the approved ones"
     return "resolves to another program than the approved one"
 
 
-def launch_of(spec: ServerSpec) -> Launch:
-    """The launch identity of a server at this moment; reads the file system."""
+def launch_of(spec: ServerSpec, packages: Path | None = None) -> Launch:
+    """The launch identity of a server at this moment; reads the file system. `packages`: the folder of what is
+    installed for it; None if nothing is."""
     if isinstance(spec, HttpServer):
         return Launch(_declared(["url", spec.url.reveal()]))
     declared = unconfined_launch(spec)
     if spec.sandbox is None:
         return Launch(declared, program_of(spec))
-    return Launch(_declared([declared, spec.sandbox.beside_strict()]), program_of(spec), _sandbox(spec))
+    declared = _declared([declared, spec.sandbox.beside_strict()])
+    return _confined_launch(spec, declared, packages)
 
 
 def unconfined_launch(spec: StdioServer) -> str:
@@ -196,11 +209,27 @@ def _environment(spec: StdioServer) -> dict[str, str]:
     return child_environment({name: value.reveal() for name, value in spec.env.items()})
 
 
-def _sandbox(spec: StdioServer) -> str:
+def _confined_launch(spec: StdioServer, declared: str, packages: Path | None) -> Launch:
+    from host.sandbox.installed import ProgramStart, start_of
+    from host.sandbox.packages import NotInstallable
     from host.sandbox.plan import needed
 
     assert spec.sandbox is not None
-    return "; ".join([spec.sandbox.describe(), *(_STARTS_WITH + path for path in needed(spec, _environment(spec)))])
+    if spec.runtime:  # its files are in its image
+        return Launch(declared, program_of(spec), spec.sandbox.describe())
+    env, words = _environment(spec), tuple(word.reveal() for word in spec.command)
+    start = ProgramStart(words)
+    if packages is not None:
+        with suppress(NotInstallable):  # which its start says
+            start = start_of(spec, packages, env, os.environ)
+    files = (_STARTS_WITH + path for path in needed(start, env, str(spec.cwd)))
+    return Launch(
+        declared,
+        program_of(spec),
+        "; ".join([spec.sandbox.describe(), *files]),
+        "" if start.missing is None else str(start.missing),
+        "" if start.record is None else str(start.record),
+    )
 
 
 def launch_for_people(definition: bytes) -> bytes:

@@ -162,6 +162,13 @@ def _passes(
     """
     if kind is Aspect.LAUNCH:
         was, now = _launch(item), launch_in(offer.raw)
+        if now.installs and trust is not Trust.TRUSTED:
+            return False  # a person approves what is installed, whoever edited the file
+        if now.installed and was is not None and trust is not Trust.TRUSTED:
+            if was.installed:
+                return was.installed == now.installed and was.declared != now.declared
+            if was.installs:  # what came of the installation that a person approved
+                return item.approved is not None and was.declared == now.declared
         if was is not None and was.declared != now.declared:
             return True  # the owner edited the configuration
         if was is None or (item.approved is not None and was.program is None):
@@ -321,7 +328,7 @@ def _launch(item: StoredItem | None) -> Launch | None:
 
 def launch_in(definition: bytes) -> Launch:
     members = json.loads(definition)
-    return Launch(members["declared"], members["program"], members.get("sandbox", ""))
+    return Launch(**members)
 
 
 _ERA_WORDS = {Era.SESSION: "with a session", Era.STATELESS: "without a session"}

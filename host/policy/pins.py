@@ -531,9 +531,9 @@ class Pins:
             launch = last
         # Not msgspec: the name of a file may not be valid UTF-8.
         parts = {"declared": launch.declared, "program": launch.program}
-        if launch.sandbox:  # or else a launch is as it was approved when there was none
-            parts["sandbox"] = launch.sandbox
-        written = json.dumps(parts, sort_keys=True)
+        # Without what is empty, a launch is as it was approved when there was no such member.
+        more = {"sandbox": launch.sandbox, "installs": launch.installs, "installed": launch.installed}
+        written = json.dumps(parts | {name: text for name, text in more.items() if text}, sort_keys=True)
         return await self.observe(*key, {ref.name: written.encode("ascii")})
 
     def is_kept_unconfined(self, server: str, declared: str) -> bool | None:

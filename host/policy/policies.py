@@ -131,11 +131,6 @@ class Policies:
         spec = self._specs.get(server)
         return spec is not None and spec.takes_client_folder
 
-    def is_confined(self, server: str) -> bool:
-        """Whether the server is a program that is started in a sandbox."""
-        spec = self._specs.get(server)
-        return spec is not None and spec.sandbox is not None
-
     def sanitizes(self, server: str) -> bool:
         """Whether invisible characters are removed from the server's texts before models and terminals get them."""
         return server not in self._trusted_texts

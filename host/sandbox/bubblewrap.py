@@ -58,7 +58,7 @@ def wrapped(plan: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], list[
     if plan["network"] in _OTHER_NETWORKS:
         words.append("--unshare-net")
     words += [*_memory("/tmp", plan["temporary"]), *_files(plan)]
-    seen = [*plan["read"], *plan["write"], *plan["own"]]
+    seen = [*plan["read"], *plan["write"], *plan["own"], *plan["packages"]]
     for link, target in plan["links"].items():
         if not is_below_any(link, seen):
             words += ["--symlink", target, link]
@@ -90,6 +90,8 @@ def _files(plan: dict[str, Any]) -> list[str]:
         words += ["--perms", "0755", "--size", str(1024**2), "--tmpfs", hidden]
     for path in plan["own"]:
         words += ["--bind", path, path]
+    for path in plan["packages"]:
+        words += ["--ro-bind", path, path]
     return [*words, "--remount-ro", hidden] if is_seen else words
 
 

@@ -119,7 +119,7 @@ def _apply_within(plan: dict[str, Any]) -> dict[str, bool]:
     drop_all()
     if known := landlock.version():
         landlock.restrict(
-            [*plan["read"], "/etc"],
+            [*plan["read"], *plan["packages"], "/etc"],
             [*plan["write"], *plan["own"], "/tmp", "/dev", "/proc"],
             network=plan["network"] != "none",
         )
@@ -143,7 +143,7 @@ def _apply_landlock_alone(plan: dict[str, Any]) -> dict[str, bool]:
     drop_all()
     devices = [f"/dev/{name}" for name in DEVICES]
     landlock.restrict(
-        [*plan["read"], *plan["files"], *devices, "/proc"],
+        [*plan["read"], *plan["packages"], *plan["files"], *devices, "/proc"],
         [*plan["write"], *plan["own"], "/dev/null"],
         network=plan["network"] == "all",
     )

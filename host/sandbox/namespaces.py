@@ -66,6 +66,8 @@ def build_root(plan: dict[str, Any]) -> None:
         _mount_memory(base + hidden, "mode=755,size=1m")
     for path in plan["own"]:
         _bind(path, base + path, read_only=False)
+    for path in plan["packages"]:
+        _bind(path, base + path, read_only=True)
     if os.path.ismount(base + hidden):
         _set_attributes(base + hidden, _ATTRIBUTE_READ_ONLY)
     for link, target in plan["links"].items():

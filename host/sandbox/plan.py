@@ -3,6 +3,7 @@
 A plan is a dictionary of plain values, since it goes to the subreaper as JSON:
 
     base, hidden, own   folders: one that is empty, the state directory, and those of the server in it
+    packages            the folder in the state directory with what was installed for it, to read, if anything was
     read, write         real paths, which keep their places; what is below a folder is meant too
     links               symbolic links on the way to them, with their targets
     files               texts of files that the program gets in the place of the system's
@@ -28,6 +29,7 @@ from config.read import read_text
 from config.sandbox import GIVEN, LOCALHOST, Destination, Means, Network, Sandbox
 from config.types import with_one_slash
 from host.sandbox.destinations import Inside, place
+from host.sandbox.installed import ProgramStart
 from host.sandbox.paths import is_below_any
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
@@ -115,12 +117,21 @@ def _steps(path: str) -> Iterator[str]:
     yield path
 
 
-def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Path) -> dict[str, Any]:
+def make_plan(
+    spec: StdioServer,
+    env: Mapping[str, str],
+    folder: Path,
+    state: Path,
+    start: ProgramStart | None = None,
+    own_folders: Sequence[str] = (),
+) -> dict[str, Any]:
     """The plan for the program of a server, whose `sandbox` is set; makes the folders of the server.
 
     Args:
         env: the program's environment.
         folder: that of the server in `state`, the state directory.
+        start: what it is started from; None: its command.
+        own_folders: folders in the state directory that it may write, beside its home and its temporary folder.
 
     Raises:
         MissingFile: a path of `files` is not there.
@@ -131,11 +142,12 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
     base = str(folder / "root")
     os.makedirs(base, mode=0o700, exist_ok=True)
     home, temporary = _make_own_folders(folder)
-    own = [os.path.realpath(each) for each in (home, temporary, *sandbox.files.write)]
+    start = start or ProgramStart(tuple(word.reveal() for word in spec.command))
+    own = [os.path.realpath(each) for each in (home, temporary, *own_folders, *sandbox.files.write)]
     paths = _Paths(own)
     for path in (*_SYSTEM, *_SETTINGS, *(_NETWORK_SETTINGS if sandbox.network is Network.ALL else ())):
         paths.add(path)
-    for path in needed(spec, env):
+    for path in needed(start, env, str(spec.cwd)):
         paths.add(path)
     for path in sandbox.files.read:
         paths.read[_existing(paths, path)] = None
@@ -148,12 +160,13 @@ def make_plan(spec: StdioServer, env: Mapping[str, str], folder: Path, state: Pa
     return {
         "base": base,
         "hidden": os.path.realpath(state),
-        "own": [home, temporary],
+        "own": [home, temporary, *own_folders],
+        "packages": [start.place] if start.place else [],
         "read": read,
         "write": write,
         "links": paths.links,
         "files": _files(home, sandbox, inside),
-        "cwd": _starts_in(spec, [*read, *write], home),
+        "cwd": _starts_in(start.words, str(spec.cwd), [*read, *write], home),
         "network": sandbox.network.value if isinstance(sandbox.network, Network) else "named",
         "listeners": [*inside.listeners] if inside else [],
         "memory": sandbox.memory,
@@ -279,17 +292,17 @@ def _has_root(sandbox: Sandbox) -> bool:
 # What the launch names
 
 
-def needed(spec: StdioServer, env: Mapping[str, str]) -> list[str]:
+def needed(start: ProgramStart, env: Mapping[str, str], cwd: str) -> list[str]:
     """The files and folders outside the system's own that the program needs to start, as far as its command names them:
-    its installation and that of its interpreter, and the paths among its arguments, a script with its package."""
-    if spec.runtime:  # they are in its image
-        return []
-    words, cwd = [word.reveal() for word in spec.command], str(spec.cwd)
-    found = list(_program(words[0], env, cwd))
+    its installation and that of its interpreter, and the paths among its arguments, a script with its package. Of what
+    was installed, nothing is looked at: it could name what it wants to read."""
+    words = start.words
+    found = list(_program(start.interpreter or words[0], env, cwd))
     for at, path in _named(words, cwd).items():
         # Who may read the file of a socket may connect to it.
         found += [path] if os.path.isfile(path) or (os.path.isdir(path) and not _is_too_wide(path)) else []
-        if os.path.isfile(path) and all(each.startswith("-") for each in words[1:at]) and not words[at].startswith("-"):
+        is_first = not words[at].startswith("-") and all(each.startswith("-") for each in words[1:at])
+        if is_first and not start.place and os.path.isfile(path):
             found += _package(path)
     return [path for path in dict.fromkeys(found) if not is_below_any(path, _SYSTEM)]
 
@@ -308,9 +321,8 @@ def _path_in(word: str) -> str:
     return word.partition("=")[2] if word.startswith("-") else word
 
 
-def _starts_in(spec: StdioServer, seen: Sequence[str], home: str) -> str:
+def _starts_in(words: Sequence[str], cwd: str, seen: Sequence[str], home: str) -> str:
     """The folder that a program starts in: its own if it may read it, or if arguments begin there; or else its home."""
-    words, cwd = [word.reveal() for word in spec.command], str(spec.cwd)
     begin = any(not os.path.isabs(_path_in(words[at])) for at in _named(words, cwd))
     real = os.path.realpath(cwd)
     is_there = is_below_any(real, seen) or (begin and any(is_below_any(each, [real]) for each in seen))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from config import StdioServer
 from host.sanitize import visible
 from host.storage.directory import ConfigDirectory
 from host.wire.link import LinkLost
 from host.wire.process import NotConfined, child_environment
+from host.worker import run_in_worker
+
+if TYPE_CHECKING:
+    from host.sandbox.installed import ProgramStart
 
 _OFF = "sandbox: off"
 _LESS = "or accept less with sandbox: {accept: landlock}"
@@ -69,22 +76,79 @@ class CannotConfine(LinkLost):
         self.lasting = problem.step not in _MENDS_ITSELF
 
 
-def confine(
-    spec: StdioServer, own: Mapping[str, str], directory: ConfigDirectory
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The environment and the plan of a program that is confined. `own`: the variables that it is to have.
+class NotInstalled(LinkLost):
+    """The program was not started, since its packages cannot be installed, or are not what was installed."""
+
+    lasting = True
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """A confined program: its words, its environment and the plan that confines it."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    plan: dict[str, Any]
+
+
+async def confine(spec: StdioServer, own: Mapping[str, str], directory: ConfigDirectory) -> Confined:
+    """The program of a server as it is started. `own`: the variables that it is to have.
 
     Raises:
         NotConfined: something that its sandbox names is not there.
+        NotInstalled: its packages are not installed, or were changed since.
     """
-    from host.sandbox.paths import in_quotes
-    from host.sandbox.plan import MissingFile, confined_environment, make_plan
+    from host.sandbox.installed import start_of
+    from host.sandbox.packages import NotInstallable
+    from host.sandbox.plan import confined_environment
 
     assert spec.sandbox is not None
     folder = directory.sandbox_of(spec.id)
     env = confined_environment(spec.sandbox, child_environment({}), own, folder)
     try:
-        return env, make_plan(spec, env, folder, directory.state)
+        start: ProgramStart = start_of(spec, packages_of(spec, directory), env, os.environ)
+    except NotInstallable as problem:
+        raise NotInstalled(f"its command {problem}") from problem
+    if start.missing is not None:
+        raise NotInstalled("its packages are not installed yet")
+    if start.record is not None:
+        await _check(spec, start)
+        env["PATH"] = os.pathsep.join(filter(None, (os.path.dirname(start.words[0]), env.get("PATH"))))
+    return Confined(start.words, env, plan_of(spec, env, folder, directory, start))
+
+
+def packages_of(spec: StdioServer, directory: ConfigDirectory) -> Path:
+    """The folder of what is installed for a confined server."""
+    return directory.sandbox_of(spec.id) / "packages"
+
+
+async def _check(spec: StdioServer, start: ProgramStart) -> None:
+    """Compare what was installed with the record."""
+    from host.sandbox.installed import seal_of
+
+    assert start.record is not None
+    try:
+        seal = await run_in_worker(seal_of, Path(start.place))
+    except OSError as problem:
+        seal = problem.strerror or ""
+    if seal != start.record.seal:
+        raise NotInstalled(f"its packages are not what was installed: colonnade install {spec.id} installs them again")
+
+
+def plan_of(
+    spec: StdioServer,
+    env: Mapping[str, str],
+    folder: Path,
+    directory: ConfigDirectory,
+    start: ProgramStart,
+    own_folders: Sequence[str] = (),
+) -> dict[str, Any]:
+    """`make_plan` for a configuration. Raises NotConfined."""
+    from host.sandbox.paths import in_quotes
+    from host.sandbox.plan import MissingFile, make_plan
+
+    try:
+        return make_plan(spec, env, folder, directory.state, start, own_folders)
     except MissingFile as problem:
         raise NotConfined(f"the path {in_quotes(visible(problem.path))} of its sandbox", "it is not there") from problem
     except OSError as problem:

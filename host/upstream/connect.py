@@ -274,7 +274,8 @@ async def _open_stdio_link(
             argv, env, name = made.argv, made.env, made.name
         elif spec.sandbox is not None:
             assert directory is not None
-            env, plan = confine(spec, own, directory)
+            confined = await confine(spec, own, directory)
+            argv, env, plan = list(confined.argv), confined.env, confined.plan
         async with (
             nullcontext(argv) if containers is None else containers.removing(argv, env, cwd, name) as started,
             keeper.open_child(

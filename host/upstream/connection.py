@@ -17,8 +17,7 @@ from host.exchange import Caller
 from host.journal import OutputRecord, excerpt
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer, open_peer
-from host.policy.definitions import Definitions
-from host.policy.fingerprint import launch_of
+from host.policy.fingerprint import Launch, launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import UnsupportedRevision, client_capabilities
@@ -32,6 +31,7 @@ from host.upstream.log_levels import LogLevels, LogLevelSync
 from host.upstream.negotiate import Dialect, era_change_in, handshake_refusal, negotiate
 from host.upstream.output import DroppedAnswers, describe_silence
 from host.upstream.resource_watches import ResourceWatches
+from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import Link, LinkLost
@@ -68,9 +68,15 @@ CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio
 """Exceptions that a server can cause when it is connected. Any other one is an error in Colonnade."""
 
 
-async def may_launch(spec: ServerSpec, definitions: Definitions) -> bool:
+def launch_in(runtime: Runtime, spec: ServerSpec) -> Launch:
+    """The launch identity of a server at this moment."""
+    return launch_of(spec) if runtime.installations is None else runtime.installations.launch(spec)
+
+
+async def may_launch(spec: ServerSpec, runtime: Runtime) -> bool:
     """Look up the program of a server. Returns whether it is approved; a server at a URL has none."""
-    return await definitions.observe_launch(spec.id, launch_of(spec), ran_before=spec.unconfined is not None)
+    launch, ran_before = launch_in(runtime, spec), spec.unconfined is not None
+    return await runtime.gate.definitions.observe_launch(spec.id, launch, ran_before=ran_before)
 
 
 @asynccontextmanager

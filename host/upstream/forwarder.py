@@ -43,6 +43,7 @@ _PAUSE = 0.1
 """Seconds until the next connection is taken when there are no descriptors."""
 _ZONES = {Zone.PRIVATE: "a private address", Zone.LOOPBACK: "an address of this machine"}
 _SPECIAL = "a link-local, reserved or cloud metadata address"
+FAILED = "which is permitted and failed"
 _CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -217,7 +218,7 @@ class _Entrance:
         )
 
     def _failed(self, status: str, name: str, why: str) -> _NotConnected:
-        self.forwarder.refusals.tell(f"a connection to {name}, which is permitted and failed: {why}")
+        self.forwarder.refusals.tell(f"a connection to {name}, {FAILED}: {why}")
         return _NotConnected(status, f"{name}: {why}.")
 
 

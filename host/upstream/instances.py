@@ -21,7 +21,6 @@ from config import Isolation, ServerSpec
 from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed
-from host.policy.fingerprint import not_as_approved
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import SESSION, STATELESS
@@ -81,9 +80,9 @@ class _Instance(Role):
     async def prepare(self) -> None:
         pool, connection = self._pool, self.connection
         connection.spec = pool.spec
-        if not await may_launch(connection.spec, pool.runtime.gate.definitions):
-            confined = connection.spec.sandbox is not None
-            raise LinkLost(f"its command {not_as_approved(confined)}; see colonnade definitions")
+        if not await may_launch(connection.spec, pool.runtime):
+            why = pool.runtime.gate.definitions.why_held(connection.spec.id)
+            raise LinkLost(f"its command {why}; see colonnade definitions")
         if self.folder is not None and not is_folder(self.folder):
             raise LinkLost("the folder of its client is gone")
         shared = pool.serving(self.caller)

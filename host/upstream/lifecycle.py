@@ -1,6 +1,6 @@
 """The state of one connection as it changes, and the waits for it.
 
-connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
+connecting -> ready -> failed -> connecting ...        disabled        held -> installing -> connecting
 ready -> stopped -> connecting                          needs login -> connecting
 connecting -> needs folder -> connecting                ready or failed -> needs folder
 stopped -> connecting -> absent -> ready or absent      (the session beside a stateless connection)
@@ -23,6 +23,7 @@ from host.upstream.state import (
     Absent,
     Connecting,
     Failed,
+    Installing,
     NeedsFolder,
     NeedsLogin,
     Ready,
@@ -93,7 +94,7 @@ class Lifecycle:
             self.started.set()
         elif self.started.is_set():
             self.started = trio.Event()
-        if not isinstance(state, Connecting):
+        if not isinstance(state, Connecting | Installing):
             self.settled.set()
         self._on_change()
         self._changed.unpark_all()

@@ -54,6 +54,11 @@ class ProgramOutput:
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_OUTPUT_LINES)
         self._stderr_ended = trio.Event()
 
+    @property
+    def lines(self) -> list[str]:
+        """The last lines."""
+        return [text for _, _, text in self._lines]
+
     async def read_stderr(self, stderr: trio.abc.ReceiveStream) -> None:
         """Read standard error to its end. Never stops, because a full pipe would block the child."""
         lines = LineSplitter(MAX_LINE)

@@ -10,6 +10,7 @@ from host.journal import Journal
 from host.policy.gate import Gate
 from host.upstream.client_folder import ClientFolders
 from host.upstream.credentials import Credentials
+from host.upstream.installations import Installations
 from host.upstream.log_levels import LogLevels
 from host.upstream.open_logins import OpenLogins
 from host.upstream.remembered import RememberedServers
@@ -20,7 +21,7 @@ from host.upstream.remembered import RememberedServers
 class Runtime:
     """The shared parts: the catalog of entries, the gate that admits requests, the journal, what is remembered of
     servers (None: nothing), the log levels, the logins of servers, those that are open (None: there are none), and the
-    folders of clients."""
+    folders of clients, and the packages of confined servers (None: nothing is installed for any)."""
 
     catalog: Catalog
     gate: Gate
@@ -29,6 +30,7 @@ class Runtime:
     credentials: Credentials | None = None
     logins: OpenLogins | None = None
     client_folders: ClientFolders = field(default_factory=ClientFolders)
+    installations: Installations | None = None
     log_levels: LogLevels = field(init=False)
 
     def __post_init__(self) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import trio
 
-from host.policy.fingerprint import not_as_approved
 from host.sanitize import with_said
 from host.upstream.client import Client
 from host.wire.link import LinkLost
@@ -45,10 +44,18 @@ class Disabled:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The server is not started until a person approves its program, and if it is confined, the files beside it."""
+    """The server is not started until a person approves its program, and if it is confined, the files beside it or what
+    is installed for it. `why`: the end of a sentence about its command."""
 
     since: float
-    confined: bool = False
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Installing:
+    """The packages that its command names are being installed."""
+
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class Absent:
     said: str = ""
 
 
-State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin | NeedsFolder | Absent
+State = Connecting | Ready | Failed | Disabled | Held | Installing | Stopped | NeedsLogin | NeedsFolder | Absent
 
 
 def said_in(state: State) -> str:
@@ -115,7 +122,9 @@ def describe_state(state: State) -> str:
     if isinstance(state, Absent):
         return state.why
     if isinstance(state, Held):
-        return f"its command {not_as_approved(state.confined)}; see colonnade definitions"
+        return f"its command {state.why}; see colonnade definitions"
+    if isinstance(state, Installing):
+        return f"its packages are being installed, for {now - state.since:.0f} s so far"
     if isinstance(state, NeedsLogin):
         return state.why
     if isinstance(state, Failed):

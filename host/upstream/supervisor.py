@@ -33,7 +33,6 @@ from host.journal import (
     SessionOpened,
     excerpt,
 )
-from host.policy.fingerprint import launch_of
 from host.policy.gate import WatchPermit
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
@@ -44,14 +43,25 @@ from host.upstream.backoff import ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client
 from host.upstream.client_folder import is_folder, may_have_folder, no_folder
-from host.upstream.connection import OpenLink, UpstreamLease, may_launch
+from host.upstream.connection import OpenLink, UpstreamLease, launch_in, may_launch
 from host.upstream.instances import Instances
 from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, session_outcome
 from host.upstream.remembered_lists import Offered
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
 from host.upstream.source_lists import SourceLists
-from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, NeedsFolder, Ready, State, Stopped
+from host.upstream.state import (
+    Absent,
+    Connecting,
+    Disabled,
+    Failed,
+    Held,
+    Installing,
+    NeedsFolder,
+    Ready,
+    State,
+    Stopped,
+)
 from host.upstream.supervised import Clients, Role, UpstreamConnection
 
 LAUNCH_CHECK_INTERVAL = 5.0
@@ -95,15 +105,15 @@ class _SharedRole(Role):
     async def prepare(self) -> None:
         """Wait until the launch is approved; then publish what is remembered. Before its first connection, a lazy
         server whose lists are known is stopped, and one that runs in a folder of a client waits for that."""
-        connection, definitions = self.connection, self._runtime.gate.definitions
+        connection = self.connection
         spec, life = connection.spec, connection.life
-        if not await may_launch(spec, definitions):
-            confined = spec.sandbox is not None
-            life.state = Held(trio.current_time(), confined)
-            self._runtime.journal.note(ServerHeld(spec.id, launch_of(spec).program or "", confined))
-            while not await may_launch(spec, definitions):
-                with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
-                    await definitions.wait_until_launchable(spec.id)
+        await self._wait_approved(spec)
+        runtime = self._runtime
+        if runtime.installations is not None and isinstance(spec, StdioServer) and launch_in(runtime, spec).installs:
+            life.state = Installing(trio.current_time())
+            await runtime.installations.install(spec)
+            await self._wait_approved(spec)
+        if isinstance(life.state, Held | Installing):
             life.state = Connecting(trio.current_time(), None)
         if not self._lists.is_recalled:
             await self._server.recall(connection)
@@ -111,6 +121,18 @@ class _SharedRole(Role):
                 life.state = Stopped(trio.current_time())
         if spec.takes_client_folder and self.folder is None:
             life.state = NeedsFolder(trio.current_time())
+
+    async def _wait_approved(self, spec: ServerSpec) -> None:
+        """Wait until the launch is approved; the state is *held* meanwhile, and stays so."""
+        runtime, definitions = self._runtime, self._runtime.gate.definitions
+        if await may_launch(spec, runtime):
+            return
+        self.connection.life.state = Held(trio.current_time(), definitions.why_held(spec.id))
+        launch = launch_in(runtime, spec)
+        runtime.journal.note(ServerHeld(spec.id, launch.program or "", spec.sandbox is not None, launch.installs))
+        while not await may_launch(spec, runtime):
+            with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
+                await definitions.wait_until_launchable(spec.id)
 
     def count_start(self) -> None:
         self.restarts.on_start(trio.current_time())

@@ -791,7 +791,7 @@ function changesCard({ id, changes }) {
 // Servers
 
 const LOG_INTERVAL = 2000; // ms between two looks at a log that is open
-const STATES = { ready: "good", starting: "busy", held: "busy", "needs login": "busy", failed: "bad", "needs folder": "off", stopped: "off", disabled: "off" };
+const STATES = { ready: "good", starting: "busy", held: "busy", installing: "busy", "needs login": "busy", failed: "bad", "needs folder": "off", stopped: "off", disabled: "off" };
 const logins = new Map(); // by server: the login that was asked for here, and what it is for
 const loginTries = new Map(); // by server: how many logins were asked for
 

@@ -34,6 +34,7 @@ COMMANDS = [
     "restart",
     "enable",
     "disable",
+    "install",
     "reload",
     "login",
     "logout",

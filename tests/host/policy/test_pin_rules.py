@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from config import Trust
@@ -117,3 +119,52 @@ def test_definitions_that_wait_together_are_told_apart_again() -> None:
     assert definitions_in(definitions_by_era(dict(zip(sources, (one, other), strict=True)))) == [one, other]
     for alone in (one, b"{}", b"[1]", b"text", b'{"with a session":{},"name":"x"}'):
         assert definitions_in(alone) == [alone]
+
+
+# Launches
+
+
+def launch(**members: str) -> bytes:
+    return json.dumps({"declared": "d", "program": "/bin/npx", "sandbox": "strict", **members}).encode()
+
+
+WAITS = launch(installs="a from registry.test by npm")
+FIRST, SECOND = launch(installed="a 1 (sha256:1)"), launch(installed="a 2 (sha256:2)")
+LAUNCHES: ListKey = (Source("a", Era.SESSION), Aspect.LAUNCH)
+
+
+def passes(offered: bytes, stored: StoredItem | None, trust: Trust = Trust.STANDARD) -> bool:
+    """Whether a launch may be used that is offered after this one."""
+    lists: dict[ListKey, Items] = {} if stored is None else {LAUNCHES: {"": stored}}
+    item = after(LAUNCHES, {"": offered}, lists, trust).get("", stored)
+    return status_of(item, Offer(offered, offered.hex()), trust, lost=False) is PinStatus.APPROVED
+
+
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+def test_an_installation_waits_for_a_person(trust: Trust) -> None:
+    """Whatever came before, and also if the owner has edited the command."""
+    before = (None, approved(launch()), approved(FIRST), approved(launch(declared="x")), approved(WAITS, "person"))
+    for stored in before[:-1]:
+        assert not passes(WAITS, stored, trust)
+        assert not passes(launch(declared="y", installs="b from registry.test by npm"), stored, trust)
+        assert passes(WAITS, stored, Trust.TRUSTED)
+    assert passes(WAITS, before[-1], trust)
+
+
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+def test_what_came_of_an_installation_is_approved_with_it(trust: Trust) -> None:
+    assert passes(FIRST, approved(WAITS, "person"), trust)
+    held = StoredItem(offered=OfferedDefinition(WAITS.hex(), WAITS, NOW))
+    assert not passes(FIRST, held, trust)
+    assert not passes(launch(declared="y", installed="a 1 (sha256:1)"), approved(WAITS, "person"), trust)
+
+
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+def test_another_version_or_digest_waits_for_a_person(trust: Trust) -> None:
+    """Also if the owner edits the arguments at the same time. Other arguments alone are the owner's decision."""
+    stored = approved(FIRST, "person")
+    for other in (SECOND, launch(installed="a 1 (sha256:3)"), launch(declared="y", installed="a 2 (sha256:2)")):
+        assert not passes(other, stored, trust)
+        assert passes(other, stored, Trust.TRUSTED)
+    assert passes(launch(declared="y", installed="a 1 (sha256:1)"), stored, trust)
+    assert passes(FIRST, stored, trust)

@@ -25,10 +25,13 @@ from host.wire.turns import Turns
 PYTHON = (os.path.realpath(sys.executable), "-I", "-S", "-c")
 
 
-def planned(folder: Path, words: tuple[str, ...], sandbox: Sandbox | None) -> tuple[dict[str, str], dict[str, Any]]:
+async def planned(
+    folder: Path, words: tuple[str, ...], sandbox: Sandbox | None
+) -> tuple[dict[str, str], dict[str, Any]]:
     """The environment and the plan of a program, with a state directory in this folder; by default, it is strict."""
     spec = StdioServer(id="a", command=tuple(map(Secret, words)), cwd=folder, sandbox=sandbox or Sandbox())
-    return confine(spec, {}, open_state(folder / "state").for_config(folder / "c.yaml"))
+    made = await confine(spec, {}, open_state(folder / "state").for_config(folder / "c.yaml"))
+    return made.env, made.plan
 
 
 @asynccontextmanager
@@ -36,7 +39,7 @@ async def confined(folder: Path, *words: str, sandbox: Sandbox | None = None, **
     """A program in a sandbox, for the block, with the forwarder of its network, if it has one. `more`: arguments for
     that."""
     sandbox = sandbox or Sandbox()
-    env, plan = planned(folder, words, sandbox)
+    env, plan = await planned(folder, words, sandbox)
     async with (
         open_keeper() as keeper,
         keeper.open_child(words, env=env, cwd="/", grace=0.2, sandbox=plan) as child,
@@ -51,7 +54,7 @@ async def confined(folder: Path, *words: str, sandbox: Sandbox | None = None, **
 
 async def outcome_of(folder: Path, *words: str, sandbox: Sandbox | None = None, **changed: Any) -> str | SpawnError:
     """The means by which a program is confined, or why it was not started. `changed`: parts of the plan."""
-    env, plan = planned(folder, words, sandbox)
+    env, plan = await planned(folder, words, sandbox)
     async with open_keeper() as keeper:
         try:
             async with keeper.open_child(words, env=env, cwd="/", grace=0.2, sandbox={**plan, **changed}) as child:

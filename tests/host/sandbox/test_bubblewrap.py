@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
 from config.sandbox import Means, Network, Sandbox, SandboxFiles
 from host.sandbox.bubblewrap import has_bubblewrap
@@ -139,7 +140,7 @@ async def test_its_network(tmp_path: Path, network: Network, interfaces: str) ->
 
 
 def test_a_system_that_permits_it_neither(tmp_path: Path) -> None:
-    _, plan = planned(tmp_path, ("sh",), None)
+    _, plan = trio.run(planned, tmp_path, ("sh",), None)
     assert has_bubblewrap(plan)
     assert not has_bubblewrap({**plan, "own": ["/nowhere"]})
     assert not has_bubblewrap({**plan, "network": "named"})

@@ -13,6 +13,7 @@ import pytest
 from config import StdioServer
 from config.references import Secret
 from config.sandbox import Destination, Means, Network, Sandbox, SandboxFiles
+from host.sandbox.installed import ProgramStart
 from host.sandbox.paths import is_below_any
 from host.sandbox.plan import MissingFile, confined_environment, make_plan, needed
 
@@ -39,7 +40,7 @@ def spec(*words: str | Path, cwd: Path = Path("/"), sandbox: Sandbox | None = No
 
 
 def named(*words: str | Path, cwd: Path = Path("/")) -> list[str]:
-    return needed(spec(*words, cwd=cwd), {"PATH": "/usr/bin"})
+    return needed(ProgramStart(tuple(map(str, words))), {"PATH": "/usr/bin"}, str(cwd))
 
 
 def plan(tmp_path: Path, made: StdioServer) -> dict[str, Any]:
@@ -288,5 +289,5 @@ def test_a_package_runner_whose_registry_is_permitted_is_not_told_that_there_is_
 
 
 def test_this_interpreter_is_found() -> None:
-    found = needed(spec(sys.executable), dict(os.environ))
+    found = needed(ProgramStart((sys.executable,)), dict(os.environ), "/")
     assert is_below_any(os.path.realpath(os.__file__), [os.path.realpath(each) for each in found] + ["/usr"])

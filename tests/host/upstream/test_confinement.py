@@ -56,11 +56,11 @@ async def test_what_cannot_be_had_is_why_it_does_not_start(tmp_path: Path) -> No
     assert f'the path "{tmp_path}/nowhere" of its sandbox: it is not there' in str(caught.value)
 
 
-def test_no_client_is_told_the_folders_of_a_path(tmp_path: Path) -> None:
+async def test_no_client_is_told_the_folders_of_a_path(tmp_path: Path) -> None:
     directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
     spec = server(Sandbox(SandboxFiles(read=('/srv/of "Ann"\'s/my data',))), "sh")
     with pytest.raises(NotConfined) as caught:
-        confine(spec, {}, directory)
+        await confine(spec, {}, directory)
     assert "/srv" not in without_directories(str(CannotConfine(spec, caught.value)))
 
 
@@ -96,9 +96,9 @@ async def test_one_that_runs_as_before_is_told_at_each_start(tmp_path: Path) -> 
     assert [event for event in events if not isinstance(event, OutputLine)] == [ServerUnconfined("a")]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
     (directory.path / "sandbox").touch()
     with pytest.raises(NotConfined) as caught:
-        confine(server(Sandbox(), "sh"), {}, directory)
+        await confine(server(Sandbox(), "sh"), {}, directory)
     assert caught.value.step == "folders of its own"

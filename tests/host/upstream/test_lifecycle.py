@@ -62,9 +62,9 @@ async def test_what_begins_as_something_else_than_starting_is_known_at_once() ->
 async def test_each_change_is_told() -> None:
     told: list[State] = []
     life = Lifecycle(Connecting(0.0, None), lambda: told.append(life.state))
-    life.state = Held(1.0)
+    life.state = Held(1.0, "changed")
     life.state = Connecting(2.0, None)
-    assert told == [Held(1.0), Connecting(2.0, None)]
+    assert told == [Held(1.0, "changed"), Connecting(2.0, None)]
 
 
 async def test_whoever_waits_for_the_start_opens_a_stopped_connection() -> None:

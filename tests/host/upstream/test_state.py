@@ -47,7 +47,7 @@ async def test_each_state_without_a_connection_has_its_words(autojump_clock: Moc
     now = trio.current_time()
     assert describe_state(Stopped(0.0)) == "it is stopped; its first use starts it"
     assert "waits for a client's folder" in describe_state(NeedsFolder(0.0))
-    assert "another program" in describe_state(Held(0.0))
+    assert "its command is another one" in describe_state(Held(0.0, "is another one"))
     assert describe_state(Failed(now, "it ended", now + 2.5)) == "it ended; next attempt in 2.5 s"
     assert describe_state(Failed(now, "it ended", now - 1)) == "it ended; next attempt in 0.0 s"
     assert describe_state(Failed(now, "it cannot be read", math.inf)) == "it cannot be read"
@@ -63,7 +63,7 @@ async def test_people_are_shown_what_the_server_says() -> None:
     ):
         assert (describe_state(state), describe_for_people(state)) == ("it ended", f"it ended; {said}")
     assert describe_for_people(Connecting(0.0, "it ended", said)).endswith(f"it ended; {said}")
-    assert describe_for_people(Held(0.0)) == describe_state(Held(0.0))
+    assert describe_for_people(Held(0.0, "is another one")) == describe_state(Held(0.0, "is another one"))
     assert str(describe_session(Absent(0.0, "it ended", is_reached=True, said=said))).endswith(said)
 
 
