@@ -24,6 +24,7 @@ from contextlib import ExitStack
 from tests.bench.against import compare
 from tests.bench.build import BUILD, fixed_hash
 from tests.bench.cold_start import cold_starts
+from tests.bench.confined_starts import confined_starts
 from tests.bench.idle_memory import idle_memory
 from tests.bench.lanes import DECIDING, QUICK, SECTIONS
 from tests.bench.memory_in_flight import memory_in_flight
@@ -34,6 +35,7 @@ from tests.bench.rounds import Bench, SectionResults, run_section, start_all
 FIGURES = {
     "Starts": cold_starts,
     "Starts before known servers": relay_starts,
+    "Starts in a sandbox": confined_starts,
     "Memory of idle streams": idle_memory,
     "Memory of calls in flight": memory_in_flight,
 }

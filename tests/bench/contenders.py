@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.build import FIXED, HERE, from_npm, from_pypi
+from tests.bench.build import FIXED, HERE, NotInstalled, from_npm, from_pypi
 from tests.kit.certificates import write_certificate
+from tests.kit.kernel import has_namespaces
 from tests.real.running import COLONNADE, free_port
 
 FASTMCP = "fastmcp==4.2.3"
@@ -153,6 +154,12 @@ def _over_tls(target: Target, folder: Path) -> Start:
     return _colonnade({"tls": {"cert": str(cert), "key": str(key)}}, {})(target, folder)
 
 
+def _confined(target: Target, folder: Path) -> Start:
+    if not has_namespaces():
+        raise NotInstalled("this system refuses namespaces")
+    return _colonnade({}, {"sandbox": "strict"})(target, folder)
+
+
 SKETCH = Contender("bare sketch", _sketch)
 AUDITED_SKETCH = Contender("bare sketch with two records of the audit", _audited_sketch)
 COLONNADES = [
@@ -192,7 +199,8 @@ OVER_TLS = Contender("Colonnade with TLS", _over_tls, tool="s#__echo")
 VIEWED = Contender("Colonnade with a view", _colonnade({}, {}, {"instructions": "All."}), tool="s#__echo")
 SEARCHED = Contender("Colonnade with a search", _colonnade({}, _RULED, {"search": "on"}), tool="s#__echo")
 """Its rule lets calls through call_tool pass."""
-COMPARED = (*COLONNADES, CONDITIONED, RULED, TWO_SECRETS, OVER_TLS, VIEWED, SEARCHED)
+CONFINED = Contender("Colonnade with a sandbox", _confined, tool="s#__echo")
+COMPARED = (*COLONNADES, CONDITIONED, RULED, TWO_SECRETS, OVER_TLS, VIEWED, SEARCHED, CONFINED)
 """Contenders that another commit may have, too."""
 FASTMCP_DEFAULT = Contender(f"{FASTMCP.replace('==', ' ')}, default", _fastmcp("default"))
 FASTMCP_TUNED = Contender(f"{FASTMCP.replace('==', ' ')}, tuned", _fastmcp("tuned"))

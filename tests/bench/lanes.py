@@ -9,6 +9,7 @@ from tests.bench.contenders import (
     AUDITED_SKETCH,
     COLONNADES,
     CONDITIONED,
+    CONFINED,
     FASTMCP_DEFAULT,
     FASTMCP_TUNED,
     HANDSHAKE,
@@ -238,6 +239,13 @@ def _examined() -> Section:
     return Section(EXAMINED, tuple(lanes))
 
 
+def _confined() -> Section:
+    """A server in a sandbox is called as one without."""
+    plain = Lane(COLONNADE, Upstream(STDIO), rounds=DECIDING)
+    confined = replace(plain, contender=CONFINED)
+    return Section("A sandbox, 16 connections, stdio", (plain, confined), (Limit(confined, plain, 1.05),))
+
+
 def _searched() -> Section:
     """A view, TLS, 200 conditions, calls through call_tool, and searches among 1,000 tools."""
     direct = Lane(COLONNADE, Upstream(HTTP), Calls(way="direct"), "no view", DECIDING)
@@ -277,4 +285,5 @@ SECTIONS = [
     _notified(),
     _examined(),
     _searched(),
+    _confined(),
 ]
