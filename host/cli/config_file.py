@@ -84,8 +84,8 @@ def _check_program(spec: StdioServer) -> None:
 
     path = spec.env["PATH"].reveal() if "PATH" in spec.env else None
     problems = [] if spec.takes_client_folder or spec.cwd.is_dir() else ["bad cwd"]
-    if shutil.which(spec.program.reveal(), path=path) is None:
-        exists = shutil.which(spec.program.reveal(), os.F_OK, path)
+    if shutil.which(spec.started_words[0], path=path) is None:
+        exists = shutil.which(spec.started_words[0], os.F_OK, path)
         problems.append("not executable" if exists else "not found")
     for problem in problems:
         print(f"{spec.id}: notice: {ServerSecrets(spec).redact(str(CannotStart(spec, problem)))}", file=sys.stderr)

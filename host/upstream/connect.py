@@ -75,8 +75,8 @@ class CannotStart(LinkLost):
     """
 
     def __init__(self, spec: StdioServer, reason: str) -> None:
-        program = f'the program "{spec.program}"'
-        path = visible(spec.program.reveal())
+        program = f'the program "{spec.runtime or spec.program}"'
+        path = visible(spec.started_words[0])
         correct = "correct the command" + (", or put its arguments under args" if " " in path else "")
         if reason == "not found" and belongs_to_windows(path):
             super().__init__(f"{program} was not found: it is one of Windows; write the program of this machine")

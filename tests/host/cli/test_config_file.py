@@ -26,6 +26,19 @@ def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pyt
     assert "it is not trusted, so its program is confined (sandbox: strict)" in err
 
 
+def test_the_program_of_a_container_is_not_looked_for_and_its_client_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "podman").touch(mode=0o755)
+    sandbox = {"image": f"sha256:{'0' * 64}"}
+    servers = {id: {"command": "nowhere", "sandbox": {**sandbox, "with": id}} for id in ("podman", "docker")}
+    (file := tmp_path / "colonnade.yaml").write_text(json.dumps({"servers": servers}))
+    assert run(["check", str(file)]) == DONE
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith('docker: notice: the program "docker" was not found on PATH')
+
+
 def test_the_folder_of_a_client_is_not_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "colonnade.yaml"
     servers = {"a": {"command": ["cat"], "cwd": "${client:folder}"}, "b": {"command": ["cat"], "cwd": "nowhere"}}

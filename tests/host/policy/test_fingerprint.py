@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import config
 from config import HttpServer, Secret, ServerSpec, StdioServer
-from config.sandbox import Network, Sandbox, SandboxFiles
+from config.sandbox import ContainerClient, Network, Sandbox, SandboxFiles
 from host.policy.fingerprint import (
     ELLIPSIS,
     Diff,
@@ -193,6 +193,22 @@ def test_people_see_a_line_for_each_group_of_a_confined_launch() -> None:
     assert '\n    "network none",\n' in pretty(shown)
     for other in (b'{"declared":"x","program":null}', b"[1]", b"no"):
         assert launch_for_people(other) == other
+
+
+def test_an_image_is_part_of_it_and_its_program_is_the_client(tmp_path: Path) -> None:
+    """The command is of the image, so it names no files here."""
+    (client := tmp_path / "podman").touch(mode=0o755)
+    (script := tmp_path / "run.py").touch()
+    sandboxes = (Sandbox(with_=ContainerClient.PODMAN, image=image) for image in ("x:1", "x:2"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        words = (Secret("python3"), Secret(str(script)))
+        first, other = (
+            launch_of(StdioServer(id="a", command=words, cwd=tmp_path, sandbox=sandbox)) for sandbox in sandboxes
+        )
+    assert first.program == str(client)
+    assert first.declared != other.declared
+    assert first.sandbox.endswith("; in a container of podman from x:1")
 
 
 def test_a_sandbox_is_part_of_it_with_what_the_command_names(tmp_path: Path) -> None:
