@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
+import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from mcp import StdioServerParameters
 from host.cli.admin_client import find_hosts
 from tests.kit.kernel import needs_namespaces
 from tests.kit.servers.offering import offer
+from tests.real import running
 from tests.real.clients import sdk
 from tests.real.running import BARE_PYTHON, COLONNADE, SERVERS, beside, colonnade, serving, until, write_config
 
@@ -21,9 +24,9 @@ pytestmark = needs_namespaces
 MARK = "offering.py"
 
 
-def configured(folder: Path, **keys: object) -> Path:
+def configured(folder: Path, args: Sequence[str] = (), **keys: object) -> Path:
     offer(folder / "offered.json", tools=[{"name": "t", "inputSchema": {}}])
-    command = [*BARE_PYTHON, str(SERVERS / MARK), str(folder / "offered.json")]
+    command = [*BARE_PYTHON, str(SERVERS / MARK), str(folder / "offered.json"), *args]
     return write_config(folder, {"s": {"command": command, "trust": "untrusted", "consent": {}, **keys}})
 
 
@@ -103,3 +106,25 @@ def test_one_that_becomes_untrusted_while_it_runs_is_confined_from_then_on(tmp_p
         configured(tmp_path, trust="standard")
         assert command(file, "reload", "--yes").returncode == 0
         assert until(lambda: row(file)["sandbox"], "it has a row") == "off: it runs as your user"
+
+
+def test_where_the_system_refuses_namespaces_a_new_one_is_not_started_and_a_former_one_is(
+    former: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Ubuntu, and in most containers. It says what to do, and what the file then says is done."""
+    here = former.parent
+    refusing = here / "refusing"
+    words = f"{sys.executable} -m tests.sandbox.refusing namespaces"
+    refusing.write_text(f'#!/bin/sh\nexec {words} {COLONNADE} "$@"\n')
+    refusing.chmod(0o755)
+    monkeypatch.setattr(running, "COLONNADE", str(refusing))
+    with serving(former, "s"):
+        assert row(former)["sandbox_open"]
+        configured(here, args=["new"])
+        assert command(former, "reload", "--yes").returncode == 0
+        failed = until(lambda: (found := row(former))["state"] == "failed" and found, "it is refused")
+        assert "it is not trusted, and cannot be confined (user namespaces" in failed["detail"]
+        assert ", or write sandbox: off to have it started as your user" in failed["detail"]
+        configured(here, args=["new"], sandbox="off")
+        assert command(former, "reload", "--yes").returncode == 0
+        until(lambda: row(former)["state"] == "ready", "it is started as the file says")
