@@ -53,7 +53,7 @@ search: $(INSTALLED_DEV)  ## what a search among the tools of 18 published serve
 left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay; LEFT="--starts 10", LEFT=--confined, STDIO=relay
 	$(BIN)/python -m tests.real.left_behind $(LEFT)
 
-sandbox: $(INSTALLED_DEV)  ## sixty escapes by hostile programs: each is held by each of the means, and succeeds without them
+sandbox: $(INSTALLED_DEV)  ## sixty escapes by hostile programs, with each means, all but each, all and none: what the table promises is held
 	$(BIN)/python -m tests.sandbox
 
 # The others' default of STARTS is too many here; `make hosts STARTS=3` counts all the same.

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from host.sandbox.namespaces import ENTRIES_OF_ALL
 from host.sandbox.paths import is_below_any
 from host.sandbox.seccomp import export_filter
 
@@ -67,6 +68,9 @@ def wrapped(plan: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], list[
             passed.append(_as_file(text.encode()))
             words += ["--perms", "0444", "--ro-bind-data", str(passed[-1]), path]
     words += ["--dev", "/dev", *_memory("/dev/shm", plan["temporary"]), "--proc", "/proc"]
+    if os.getuid() == 0:
+        for name in ENTRIES_OF_ALL:
+            words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     words += ["--remount-ro", "/", "--chdir", plan["cwd"]]
     if (made := export_filter(alone=False, network=True)) is not None:
         passed.append(made)

@@ -32,7 +32,7 @@ from host.sandbox.namespaces import DEVICES, build_root, separate
 from host.sandbox.network import open_listeners, raise_loopback
 from host.sandbox.paths import is_below_any
 from host.sandbox.privileges import be_ended_first, drop_all, leave_keys, limit, set_readable
-from host.sandbox.seccomp import filter_calls, has_library
+from host.sandbox.seccomp import filter_calls, has_filters
 
 NAMESPACES, BUBBLEWRAP, LANDLOCK = "namespaces", "bubblewrap", "landlock"
 _SET_PDEATHSIG = 1
@@ -95,7 +95,7 @@ def _apply(plan: dict[str, Any], way: str, group: ControlGroup | None, listeners
     elif way == BUBBLEWRAP:
         limit(plan["memory"], None, plan["open_files"])
         leave_keys()
-        used = {way: True, "Landlock": False, "seccomp": has_library()}
+        used = {way: True, "Landlock": False, "seccomp": has_filters()}
     else:
         ends = _enter_namespaces(plan)
         if plan["network"] in _OF_ITS_OWN:

@@ -22,7 +22,19 @@ _SET_ATTRIBUTES = 442  # the same on all architectures
 _ATTRIBUTE_READ_ONLY, _ATTRIBUTES = 1, 2 | 4
 _AT_RECURSIVE = 0x8000
 DEVICES = ("null", "zero", "full", "random", "urandom")
-_OF_ALL = ("sys", "sysrq-trigger", "irq", "bus", "fs", "scsi", "acpi", "driver", "dynamic_debug", "mtrr", "pressure")
+ENTRIES_OF_ALL = (
+    "sys",
+    "sysrq-trigger",
+    "irq",
+    "bus",
+    "fs",
+    "scsi",
+    "acpi",
+    "driver",
+    "dynamic_debug",
+    "mtrr",
+    "pressure",
+)
 """Entries of /proc for the whole machine: user 0 might write to it without any capability."""
 
 
@@ -146,7 +158,7 @@ def _add_proc(base: str) -> None:
     _make(proc, folder=True)
     call("a /proc of its own", "mount", b"proc", os.fsencode(proc), b"proc", _NOSUID | _NODEV | _NOEXEC, None)
     _write(f"{proc}/sys/user/max_user_namespaces", "0")
-    for name in _OF_ALL:
+    for name in ENTRIES_OF_ALL:
         if os.path.lexists(place := f"{proc}/{name}"):
             call("mounts", "mount", os.fsencode(place), os.fsencode(place), None, _BIND | _RECURSIVE, None)
             _set_attributes(place, _ATTRIBUTES | _ATTRIBUTE_READ_ONLY, _AT_RECURSIVE)

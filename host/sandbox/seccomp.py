@@ -11,6 +11,7 @@ import errno
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 
 from host.sandbox.kernel import KernelRefused, call
 
@@ -66,25 +67,18 @@ def filter_calls(*, alone: bool, network: bool) -> bool:
         network: it may have sockets of the internet, if they do not.
 
     Returns:
-        Whether libseccomp is installed; otherwise nothing is refused.
-
-    Raises:
-        KernelRefused: the kernel has no filters, or refuses.
+        Whether libseccomp is installed and the kernel takes the filter; otherwise nothing is refused.
     """
     program = compile_filter(alone=alone, network=network)
-    if program:
-        instructions = ctypes.create_string_buffer(program, len(program))
-        whole = struct.pack("HP", len(program) // _INSTRUCTION, ctypes.addressof(instructions))
-        call("seccomp", "prctl", _SET_SECCOMP, _FILTER, whole, 0, 0)
-    return bool(program)
+    instructions = ctypes.create_string_buffer(program, len(program))
+    whole = struct.pack("HP", len(program) // _INSTRUCTION, ctypes.addressof(instructions))
+    with suppress(KernelRefused):
+        return bool(program) and call("seccomp", "prctl", _SET_SECCOMP, _FILTER, whole, 0, 0) == 0
+    return False
 
 
 def export_filter(*, alone: bool, network: bool) -> int | None:
-    """A descriptor that reads the same filter for another program to load; None if libseccomp is not installed.
-
-    Raises:
-        KernelRefused: it cannot be made.
-    """
+    """A descriptor that reads the same filter for another program to load; None if there is none."""
     program = compile_filter(alone=alone, network=network)
     if not program:
         return None
@@ -95,35 +89,24 @@ def export_filter(*, alone: bool, network: bool) -> int | None:
 
 
 def compile_filter(*, alone: bool, network: bool) -> bytes:
-    """The filter as the kernel takes it; empty if libseccomp is not installed. It is compiled once for this process and
-    those that it forks then, as that takes longer than any other step of a confinement.
-
-    Raises:
-        KernelRefused: it cannot be made.
-    """
+    """The filter as the kernel takes it; empty if libseccomp is not installed, or finds no filters in the kernel. It is
+    compiled once for this process and those that it forks then, as that takes longer than any other step of a
+    confinement."""
     if not _compiled.get((alone, network)):
-        _compiled[alone, network] = _compile(alone=alone, network=network)
+        _compiled[alone, network] = b""
+        with suppress(OSError):
+            _compiled[alone, network] = _compile(alone=alone, network=network)
     return _compiled[alone, network]
 
 
-def has_library() -> bool:
-    """Whether libseccomp is installed."""
-    return _library() is not None
-
-
-def _library() -> ctypes.CDLL | None:
-    try:
-        library = ctypes.CDLL("libseccomp.so.2")
-    except OSError:
-        return None
-    library.seccomp_init.restype = ctypes.c_void_p
-    return library
+def has_filters() -> bool:
+    """Whether a filter can be made here."""
+    return bool(compile_filter(alone=False, network=True))
 
 
 def _compile(*, alone: bool, network: bool) -> bytes:
-    library = _library()
-    if library is None:
-        return b""
+    library = ctypes.CDLL("libseccomp.so.2")
+    library.seccomp_init.restype = ctypes.c_void_p
     made = ctypes.c_void_p(library.seccomp_init(_ALLOW))
     try:
         _check(library.seccomp_attr_set(made, _OTHER_ARCHITECTURE, _KILL))

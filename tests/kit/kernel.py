@@ -23,7 +23,15 @@ def has_namespaces() -> bool:
     )
 
 
+@cache
+def has_bubblewrap() -> bool:
+    """Whether bubblewrap is installed, in a version that forbids namespaces inside, and may have namespaces."""
+    words = ["bwrap", "--unshare-user", "--disable-userns", "--unshare-pid", "--ro-bind", "/", "/", "true"]
+    return shutil.which("bwrap") is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
 needs_namespaces = pytest.mark.skipif(not has_namespaces(), reason=f"{NOT_HERE}user namespaces")
+needs_bubblewrap = pytest.mark.skipif(not has_bubblewrap(), reason=f"{NOT_HERE}namespaces for bubblewrap")
 needs_landlock = pytest.mark.skipif(not landlock.version(), reason=f"{NOT_HERE}Landlock")
 needs_landlock_alone = pytest.mark.skipif(
     landlock.version() < landlock.OUTSIDE, reason=f"{NOT_HERE}Landlock {landlock.OUTSIDE}"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import pty
 import select
 import socket
 import struct
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 W: dict[str, Any] = {}
@@ -301,6 +302,19 @@ def a_view_of_the_network() -> object:
 
 
 @escape
+def a_raw_socket_in_a_namespace() -> object:
+    """Where an ordinary user may have one."""
+    if _libc.unshare(0x50000000) != 0:
+        return False
+    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW).fileno() >= 0
+
+
+@escape
+def a_socket_to_what_runs_this_machine() -> object:
+    return socket.socket(40, socket.SOCK_STREAM).fileno() >= 0
+
+
+@escape
 def a_raw_socket() -> object:
     return socket.socket(socket.AF_PACKET, socket.SOCK_RAW).fileno() >= 0
 
@@ -438,6 +452,25 @@ def set_user_id_programs() -> object:
 
 
 @escape
+def a_set_user_id_program() -> object:
+    """One that waits for a password."""
+    program = next(each for each in ("/usr/bin/su", "/bin/su") if os.path.exists(each))
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(program, ["su"])
+    try:
+        for _ in range(100):
+            select.select([], [], [], 0.01)
+            with open(f"/proc/{child}/status") as file:
+                found = dict(line.split(":\t", 1) for line in file if ":\t" in line)
+            if found["Name"].strip() == "su":
+                return found["Uid"].split()[1] == "0"
+        return False
+    finally:
+        os.close(terminal)
+
+
+@escape
 def a_new_user_namespace() -> object:
     return _libc.unshare(0x10000000) == 0
 
@@ -454,23 +487,50 @@ def a_setting_of_the_kernel() -> object:
 
 @escape
 def a_fork_storm() -> object:
-    children = []
-    try:
-        for _ in range(150):
-            child = os.fork()
-            if not child:
-                select.select([], [], [], 5)
-                os._exit(0)
-            children.append(child)
-    finally:
-        for child in children:
-            os.kill(child, 9)
-    return True
+    with _children(150, 0):
+        return True
 
 
 @escape
 def much_memory() -> object:
     return len(bytearray(768 * 1024**2))
+
+
+@escape
+def much_memory_in_parts() -> object:
+    """No process has too much by itself."""
+    with _children(4, 100):
+        return True
+
+
+@contextmanager
+def _children(count: int, mebibytes: int) -> Iterator[None]:
+    """So many, each with so much memory, for as long as somebody may take to see that."""
+    made = []
+    try:
+        for _ in range(count):
+            child = os.fork()
+            if not child:
+                kept = b"x" * (mebibytes * 1024**2)
+                select.select([], [], [], 5)
+                os._exit(len(kept) % 2)
+            made.append(child)
+        select.select([], [], [], 1.6)
+        yield
+    finally:
+        for child in made:
+            os.kill(child, 9)
+
+
+@escape
+def a_full_temporary_folder() -> object:
+    path = f"/tmp/colonnade-test-{os.getpid()}"
+    try:
+        with open(path, "wb") as file:
+            return all(file.write(bytes(1024**2)) for _ in range(100))
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 @escape

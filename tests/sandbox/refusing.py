@@ -8,7 +8,9 @@ import ctypes
 import errno
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
+
+from host.sandbox import landlock
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _MASKED_EQUAL = 7
@@ -27,14 +29,19 @@ SYSTEMS: dict[str, tuple[tuple[str, int, tuple[_Comparison, ...]], ...]] = {
         ("clone", errno.EPERM, (_USERS,)),
         ("clone3", errno.ENOSYS, ()),
     ),
+    "no namespaces left": (("unshare", errno.ENOSPC, (_USERS,)), ("clone", errno.ENOSPC, (_USERS,))),
     "mounts": (("mount", errno.EACCES, ()), ("mount_setattr", errno.EACCES, ())),
     "landlock": (("landlock_create_ruleset", errno.ENOSYS, ()),),
     "keys": (("add_key", errno.EPERM, ()), ("keyctl", errno.EPERM, ())),
+    "filters": (("seccomp", errno.ENOSYS, ()), ("prctl", errno.EINVAL, (_Comparison(0, _MASKED_EQUAL, 255, 22),))),
+    "ubuntu": (),
 }
-"""System calls with the error that they end with, and for which first argument."""
+"""System calls with the error that they end with, and for which first argument. On Ubuntu, a namespace of users can be
+made, and then nothing be done with it: /proc/self/uid_map and its kind cannot be written, and nothing be mounted. That
+is what a domain of Landlock does, too."""
 
 
-def refuse(systems: Iterable[str]) -> None:
+def refuse(systems: Collection[str]) -> None:
     """Have these system calls refused to this process and what it starts, for ever."""
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
@@ -48,6 +55,9 @@ def refuse(systems: Iterable[str]) -> None:
     assert ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     assert library.seccomp_load(made) == 0
     library.seccomp_release(made)
+    if "ubuntu" in systems:
+        others = [f"/{name}" for name in os.listdir("/") if name != "proc"]
+        landlock.restrict(["/"], others, network=True)
 
 
 if __name__ == "__main__":

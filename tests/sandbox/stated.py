@@ -1,4 +1,4 @@
-"""Systems that lack means: the state of a server there."""
+"""The state of a server on this machine, whatever means that has."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ from host.upstream.confinement import _REMEDIES, CannotConfine
 from host.upstream.connect import open_link
 from host.wire.process import open_keeper
 from tests.host.wire.processes import until
-from tests.sandbox.world import LANDLOCK_ALONE, NAMESPACES_ALONE, to_be_had
+from tests.sandbox.means import BUBBLEWRAP, LANDLOCK, NAMESPACES, is_to_be_had
 
 
-async def state_with(folder: Path, means: str) -> tuple[str, bool]:
-    """What is said of a server whose program needs these means, and whether that is as it must be: if this machine has
-    them, the program runs, and else it does not, and there is a remedy.
-
-    Namespaces alone confine a program where there is no Landlock, and in the place of Landlock alone.
-    """
-    had = to_be_had()
-    accept = Means.LANDLOCK if means == LANDLOCK_ALONE else Means.NAMESPACES
+async def told_with(folder: Path, accept: Means) -> tuple[str, bool]:
+    """What is said of a server whose program needs at least these means, and whether its program was started."""
     mark = folder / "out" / "started"
     mark.parent.mkdir(exist_ok=True)
     mark.unlink(missing_ok=True)
@@ -33,14 +27,22 @@ async def state_with(folder: Path, means: str) -> tuple[str, bool]:
         cwd=Path("/"),
         sandbox=Sandbox(SandboxFiles(write=(str(mark.parent),)), accept=accept),
     )
-    directory = open_state(folder / "of-another").for_config(folder / "c.yaml")
-    said = "started"
+    directory, journal = open_state(folder / "of-another").for_config(folder / "c.yaml"), Journal()
     async with open_keeper() as keeper:
         try:
-            async with open_link(spec, http_sse=False, keeper=keeper, journal=Journal(), directory=directory):
+            async with open_link(spec, http_sse=False, keeper=keeper, journal=journal, directory=directory):
                 await until(mark.exists, 10)
+                said = f"started, confined by {journal.means['a']}"
         except CannotConfine as problem:
             said = str(problem)
-    if means in had or NAMESPACES_ALONE in had:
-        return said, said == "started"
-    return said, any(remedy in said for remedy in _REMEDIES.values()) and not mark.exists()
+    return said, mark.exists()
+
+
+async def state_with(folder: Path, accept: Means) -> tuple[str, bool]:
+    """What is said of such a server, and whether that is as it must be: if this machine has these means or more, its
+    program runs, and else it does not, and there is a remedy."""
+    said, was_started = await told_with(folder, accept)
+    enough = (NAMESPACES, BUBBLEWRAP, *((LANDLOCK,) if accept is Means.LANDLOCK else ()))
+    if any(map(is_to_be_had, enough)):
+        return said, was_started
+    return said, any(remedy in said for remedy in _REMEDIES.values()) and not was_started

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import queue
 import secrets
 import socket
 import subprocess
@@ -22,15 +21,13 @@ import trio
 
 from config import StdioServer
 from config.references import Secret
-from config.sandbox import Destination, Sandbox, SandboxFiles
+from config.sandbox import Destination, Means, Sandbox, SandboxFiles
 from host.journal import Journal
-from host.sandbox import landlock
-from host.sandbox.confine import LANDLOCK, NAMESPACES, confine
 from host.sandbox.plan import confined_environment, make_plan
 from host.upstream.forwarder import Forwarder
 from host.upstream.refusals import Refusals
+from host.wire.process import Keeper, NotConfined
 from host.wire.turns import Turns
-from tests.kit.kernel import has_namespaces
 from tests.sandbox import hostile
 
 PYTHON = os.path.realpath(sys.executable)
@@ -41,22 +38,7 @@ ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
 print("up", flush=True)
 time.sleep(600)
 """
-MEMORY = 96 * 1024**2
-NAMESPACES_ALONE, LANDLOCK_ALONE = "namespaces", "Landlock alone"
-MEANS = ("namespaces and Landlock", NAMESPACES_ALONE, LANDLOCK_ALONE)
-UNCONFINED = "none"
-
-
-def to_be_had() -> tuple[str, ...]:
-    """Those of MEANS that this machine has."""
-    known = landlock.version()
-    return tuple(
-        each
-        for each, is_had in zip(
-            MEANS, (has_namespaces() and known, has_namespaces(), known >= landlock.OUTSIDE), strict=True
-        )
-        if is_had
-    )
+NOT_STARTED = "held: not started"
 
 
 @dataclass(frozen=True)
@@ -66,15 +48,27 @@ class World:
     base: Path
     told: dict[str, Any]
 
-    def run(self, escape: str, means: str) -> str:
-        """Have a hostile child try an escape; `out`, or `held` with what it met.
+    def run_unconfined(self, escape: str) -> str:
+        """Have a hostile child try an escape without a sandbox; `out`, or what it says."""
+        self.restore()
+        token = secrets.token_hex(8)
+        ended = subprocess.run(
+            self._words(escape, token),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | dict.fromkeys(("HTTPS_PROXY", "https_proxy"), ""),
+            close_fds=False,
+            start_new_session=True,
+            check=False,
+        )
+        return _outcome(escape, ended.stdout, ended.returncode, token)
 
-        Args:
-            means: those that confine it, one of MEANS or UNCONFINED.
-        """
+    async def run(self, keeper: Keeper, escape: str, accept: Means) -> str:
+        """Have a hostile child below a keeper try an escape; `out`, or `held` with what it met."""
         self.restore()
         files = SandboxFiles(read=(self.told["read"],), write=(self.told["write"],))
-        sandbox = Sandbox(files=files, memory=256 * 1024**2)
+        sandbox = Sandbox(files=files, memory=256 * 1024**2, accept=accept)
         if escape in hostile._BESIDE_NAMES or escape == hostile.what_is_permitted.__name__:
             sandbox = replace(sandbox, network=(Destination(f"127.0.0.1:{self.told['permitted']}"),))
         spec = StdioServer(id="hostile", command=(Secret(PYTHON),), cwd=self.base, sandbox=sandbox)
@@ -83,32 +77,26 @@ class World:
         env = confined_environment(sandbox, {}, {}, folder)
         plan = make_plan(spec, env, folder, state)
         token = secrets.token_hex(8)
-        words = [PYTHON, "-I", "-S", "-c", SOURCE, escape, json.dumps({**self.told, "token": token})]
-        is_confined = means != UNCONFINED
-        with ExitStack() as stack:
-            ours, theirs = (stack.enter_context(each) for each in socket.socketpair())
-            try:
-                program = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    env=env if is_confined else os.environ | dict.fromkeys(("HTTPS_PROXY", "https_proxy"), ""),
-                    close_fds=is_confined,  # as the subreaper does
-                    start_new_session=True,
-                    preexec_fn=_confining(plan, means, theirs.fileno()) if is_confined else None,
-                )
-            except subprocess.SubprocessError:
-                return f"held: not started, {json.loads(ours.recv(4096))['sandbox']['failed']}"
-            stack.enter_context(program)
-            if plan["listeners"] and is_confined:
-                stack.enter_context(_forwarding(sandbox, ours))
-            assert program.stdout is not None
-            lines = program.stdout.read().decode(errors="replace").strip().splitlines()
-        said = lines[-1] if lines else f"nothing, and ended with {program.returncode}"
-        if escape == "a_child_that_outlives" and said == "out":
-            return "out" if _end_those_with(token) else "held"
-        return said
+        words = self._words(escape, token)
+        try:
+            async with (
+                keeper.open_child(words, env=env, cwd="/", grace=0.1, sandbox=plan) as child,
+                trio.open_nursery() as nursery,
+            ):
+                child.close_stdin()
+                nursery.start_soon(_drain, child.stderr)
+                if child.listeners:
+                    forwarder = Forwarder(child.listeners, sandbox, Refusals("hostile", Journal()), Turns())
+                    nursery.start_soon(forwarder.run)
+                text = b"".join([piece async for piece in child.stdout])
+                status = await child.wait()
+                nursery.cancel_scope.cancel()
+        except NotConfined as problem:
+            return f"{NOT_STARTED}, {problem.step}"
+        return f"held: ended for its {child.over}" if child.over else _outcome(escape, text, status, token)
+
+    def _words(self, escape: str, token: str) -> list[str]:
+        return [PYTHON, "-I", "-S", "-c", SOURCE, escape, json.dumps({**self.told, "token": token})]
 
     def restore(self) -> None:
         """Put back what escapes change."""
@@ -123,41 +111,17 @@ class World:
             taken.rename(self.base / "home" / "keys2")
 
 
-@contextmanager
-def _forwarding(sandbox: Sandbox, report: socket.socket) -> Iterator[None]:
-    """The forwarder of a child that has told of the sockets in its network."""
-    _, descriptors, _, _ = socket.recv_fds(report, 4096, 253)
-    started: queue.Queue[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = queue.Queue()
-
-    async def forward() -> None:
-        with trio.CancelScope() as scope, ExitStack() as stack:
-            started.put((trio.lowlevel.current_trio_token(), scope))
-            listeners = [stack.enter_context(socket.socket(fileno=each)) for each in descriptors]
-            await Forwarder(listeners, sandbox, Refusals("hostile", Journal()), Turns()).run()
-
-    thread = threading.Thread(target=trio.run, args=(forward,))
-    thread.start()
-    token, scope = started.get()
-    try:
-        yield
-    finally:
-        token.run_sync_soon(scope.cancel)
-        thread.join()
+async def _drain(stream: trio.abc.ReceiveStream) -> None:
+    async for _ in stream:
+        pass
 
 
-def _confining(plan: dict[str, Any], means: str, report: int) -> Callable[[], None]:
-    """The steps of a child before it becomes the program. Means that are not wanted are refused as a kernel does that
-    has none."""
-
-    def apply() -> None:
-        way = NAMESPACES
-        if means == NAMESPACES_ALONE:
-            landlock.version = lambda: 0
-        elif means == LANDLOCK_ALONE:
-            way = LANDLOCK
-        confine(plan, report, way)
-
-    return apply
+def _outcome(escape: str, output: bytes, status: int, token: str) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    said = lines[-1] if lines else f"nothing, and ended with {status}"
+    if escape == "a_child_that_outlives" and said == "out":
+        return "out" if _end_those_with(token) else "held"
+    return said
 
 
 def _end_those_with(token: str) -> bool:

@@ -35,14 +35,16 @@ async def planned(
 
 
 @asynccontextmanager
-async def confined(folder: Path, *words: str, sandbox: Sandbox | None = None, **more: Any) -> AsyncIterator[Child]:
+async def confined(
+    folder: Path, *words: str, sandbox: Sandbox | None = None, grace: float = 0.2, **more: Any
+) -> AsyncIterator[Child]:
     """A program in a sandbox, for the block, with the forwarder of its network, if it has one. `more`: arguments for
     that."""
     sandbox = sandbox or Sandbox()
     env, plan = await planned(folder, words, sandbox)
     async with (
         open_keeper() as keeper,
-        keeper.open_child(words, env=env, cwd="/", grace=0.2, sandbox=plan) as child,
+        keeper.open_child(words, env=env, cwd="/", grace=grace, sandbox=plan) as child,
         trio.open_nursery() as nursery,
     ):
         if child.listeners:

@@ -15,22 +15,20 @@ import pytest
 import trio
 
 from config.sandbox import Means, Network, Sandbox, SandboxFiles
+from host.sandbox import bubblewrap
 from host.sandbox.bubblewrap import has_bubblewrap
 from host.wire import keeper
 from host.wire.keeper import children_of
 from host.wire.process import NotConfined
 from tests.host.sandbox.kit import PYTHON, confined, outcome_of, planned, said_by
 from tests.host.wire.processes import carrying, new_token, until
-from tests.kit.kernel import NOT_HERE, has_namespaces
+from tests.kit.kernel import needs_bubblewrap
 
 REFUSES = """
 
 def separate(*, network: bool) -> None:
     raise KernelRefused("user namespaces", 1)
 """
-needs_bubblewrap = pytest.mark.skipif(
-    not (has_namespaces() and shutil.which("bwrap")), reason=f"{NOT_HERE}user namespaces for bubblewrap"
-)
 pytestmark = [needs_bubblewrap, pytest.mark.slow]
 
 
@@ -75,7 +73,7 @@ async def test_its_program_is_terminated_and_then_killed(tmp_path: Path) -> None
     handles = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"
     )
-    async with confined(tmp_path, *PYTHON, handles) as child:
+    async with confined(tmp_path, *PYTHON, handles, grace=1) as child:
         await child.stdout.receive_some()
     assert child.returncode == 5
     ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
@@ -139,11 +137,14 @@ async def test_its_network(tmp_path: Path, network: Network, interfaces: str) ->
     assert await said_by(tmp_path, *PYTHON, code, sandbox=Sandbox(network=network)) == (0, expected)
 
 
-def test_a_system_that_permits_it_neither(tmp_path: Path) -> None:
+def test_a_system_that_lacks_it_or_permits_it_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, plan = trio.run(planned, tmp_path, ("sh",), None)
     assert has_bubblewrap(plan)
     assert not has_bubblewrap({**plan, "own": ["/nowhere"]})
     assert not has_bubblewrap({**plan, "network": "named"})
+    with monkeypatch.context() as changed:
+        changed.setattr(bubblewrap, "_FOLDERS", "/nowhere")
+        assert not has_bubblewrap(plan)
     code = f"from host.sandbox.bubblewrap import has_bubblewrap; print(has_bubblewrap({plan!r}))"
     words = [sys.executable, "-m", "tests.sandbox.refusing", "namespaces", sys.executable, "-c", code]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "False"

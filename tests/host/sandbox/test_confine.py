@@ -61,7 +61,7 @@ async def test_it_is_terminated_and_then_killed(tmp_path: Path) -> None:
     handles = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"
     )
-    async with confined(tmp_path, *PYTHON, handles) as child:
+    async with confined(tmp_path, *PYTHON, handles, grace=1) as child:
         await child.stdout.receive_some()
     assert child.returncode == 5
     ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
