@@ -453,7 +453,8 @@ class DecisionMade:
 class DefinitionChanged:
     """A server's definition differs from before. `what` is the outcome: `held`, since it is not what was approved;
     `reordered`, which is held too, though only the order of words differs (with the `remedy`); `accepted`, since the
-    server is trusted; `edited`, since the owner did it; or it `returned` to what was approved."""
+    server is trusted; `installed`, by an installation that was permitted; `edited`, since the owner did it; or it
+    `returned` to what was approved."""
 
     server: str
     kind: str
@@ -474,6 +475,7 @@ class DefinitionChanged:
             "held": f"{item} not as it was approved; held until a person approves it (colonnade definitions)",
             "reordered": f"{item} not as it was approved, though only the order of its words differs; held until a "
             f"person approves it (colonnade definitions); {self.remedy}",
+            "installed": f"{item} with what is installed for it",
             "edited": f"{item} changed, since the configuration was edited",
             "accepted": f"{item} changed, and accepted, since the server is trusted",
             "returned": f"{item} again as it was approved",

@@ -15,7 +15,7 @@ from host.addresses import suffix_of
 from host.admin.schema import AdminError, DefinitionList, Done
 from host.errors import ColonnadeError
 from host.jsonrpc.raw import encode
-from host.policy.explain import LONGEST_KEPT, definition_as_data, explain, rules_as_data
+from host.policy.explain import LONGEST_KEPT, definition_as_data, explain, rules_as_data, starts_as_data
 from host.policy.gate import Gate
 from host.policy.pins import HeldItem, ListedItem, StaleDecision
 from host.policy.rows import DefinitionRow, Explanation
@@ -92,7 +92,8 @@ class PolicyAdmin:
         self._check_server(server)
         spec = self._gate.policies.spec(server)
         sandbox = "" if spec is None else spec.describe_sandbox(self._means(server))
-        return {"definitions": rows, "rules": rules_as_data(self._gate, server), "sandbox": sandbox}
+        starts = [] if spec is None else starts_as_data(self._gate, spec)
+        return {"definitions": rows, "rules": rules_as_data(self._gate, server), "sandbox": sandbox, "starts": starts}
 
     def _means(self, server: str) -> str:
         """The means that confine its program; empty if none is known to run."""

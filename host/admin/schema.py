@@ -333,11 +333,13 @@ class LogLine(TypedDict):
 
 class DefinitionList(TypedDict):
     """All definitions that a server offers, also approved ones, and the rules about them. `sandbox`: as of
-    `ServerRow`."""
+    `ServerRow`. `starts`: of a confined program, what the kind of its command needs, and what it was found to install
+    and to start with, if it was looked up; a sentence each."""
 
     definitions: list[DefinitionRow]
     rules: list[RuleRow]
     sandbox: str
+    starts: list[str]
 
 
 class ServerLog(TypedDict):

@@ -108,12 +108,24 @@ def _explain_server(target: DecisionTarget, server: str, whose: Mapping[str, str
     if as_json:
         kept = ("kind", "name", "verdict", "rule", "standing", "by", "counts", "claims", "denied", "fingerprint")
         entries = [{key: row[key] for key in kept} for row in found["definitions"] if row["verdict"]]
-        print(json.dumps({"rules": found["rules"], "entries": entries, "sandbox": found["sandbox"]}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "rules": found["rules"],
+                    "entries": entries,
+                    "sandbox": found["sandbox"],
+                    "starts": found.get("starts", []),
+                },
+                indent=2,
+            )
+        )
         return DONE
     from host.policy.claims import describe_claims
 
     if found["sandbox"]:  # it is a program
         print(f"Sandbox: {found['sandbox']}")
+        for sentence in found.get("starts", ()):  # older hosts say nothing of it
+            print(f"  {sentence}")
     print(f"The rules of {server}: deny before ask before allow, then the rest")
     for rule in found["rules"]:
         of_key = rule["rule"].startswith(rule["about"])

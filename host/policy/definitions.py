@@ -186,8 +186,12 @@ class Definitions:
 
     def why_held(self, server: str) -> str:
         """Why the server may not be started: the end of a sentence about its command."""
+        return not_as_approved(self.launch(server))
+
+    def launch(self, server: str) -> Launch:
+        """The launch identity of the server as it was observed last; one of no program if it was not observed."""
         offered = self.pins.offered_definition(launch_ref(server))
-        return not_as_approved(Launch("") if offered is None else launch_in(offered))
+        return Launch("") if offered is None else launch_in(offered)
 
     async def wait_until_launchable(self, server: str) -> None:
         """Wait until a person has approved the server's present program."""
@@ -206,6 +210,8 @@ class Definitions:
         """The outcome of a change; see `DefinitionChanged`."""
         if change.status is not PinStatus.APPROVED:
             return "reordered" if change.reordered else "held"
+        if change.item.kind == Aspect.LAUNCH and self.launch(change.item.server).installed:
+            return "installed"
         if self._policies.trust(change.item.server) is Trust.TRUSTED:
             return "accepted"
         return "edited" if change.item.kind == Aspect.LAUNCH else "returned"

@@ -11,7 +11,7 @@ from math import inf
 
 from msgspec import Raw
 
-from config import Consent, Verdict
+from config import Consent, ServerSpec, StdioServer, Verdict
 from host.catalog import Catalog
 from host.jsonrpc.raw import EMPTY_OBJECT, members, value
 from host.policy.claims import claims_in
@@ -26,6 +26,7 @@ from host.policy.rules import RuleDecision, conditions_text
 from host.policy.word_order import ORDER_DIFFERS, is_reordered, order_remedy
 from host.protocol.methods import Kind
 from host.protocol.search_tools import CALL_TOOL
+from host.sandbox.presets import preset_of
 from host.sanitize import visible
 from host.slices import pause
 from host.source import Aspect, EntryRef
@@ -139,6 +140,18 @@ def _sentence(
     if grant is not None:
         return f"{what} is asked about, and a person has allowed it already."
     return f"{what} is asked about: a person has to allow each call."
+
+
+def starts_as_data(gate: Gate, spec: ServerSpec) -> list[str]:
+    """What a confined program needs to start: by the kind of its command, then what was found the last time that it was
+    looked up; a sentence each. Empty for others."""
+    if not isinstance(spec, StdioServer) or spec.sandbox is None or spec.runtime:
+        return []
+    launch = gate.definitions.launch(spec.id)
+    found = [f"installs {launch.installs}"] if launch.installs else []
+    found += [f"installed: {launch.installed}"] if launch.installed else []
+    preset = preset_of([word.reveal() for word in spec.command])
+    return [visible(each) for each in (preset, *found, *launch.files)]
 
 
 def grant_as_data(gate: Gate, grant: Grant) -> GrantRow:

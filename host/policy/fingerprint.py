@@ -167,6 +167,11 @@ class Launch:
     installs: str = ""
     installed: str = ""
 
+    @property
+    def files(self) -> list[str]:
+        """`starts with …`, for each file and folder that its command names."""
+        return [_STARTS_WITH + path for path in self.sandbox.split(f"; {_STARTS_WITH}")[1:]]
+
 
 def not_as_approved(launch: Launch) -> str:
     """Why a server is held, about its command. The launch of a confined program changes with each of its files."""

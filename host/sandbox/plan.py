@@ -19,8 +19,10 @@ Reads the file system; waits for nothing else.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,7 @@ they use what they have."""
 SHORT_TEMPORARY = "/own-tmp"
 """A link to the temporary folder of a server, and its place in a container. Its own path would be too long for sockets
 in it, which end at 108 bytes."""
+_PYTHON = re.compile(r"python[0-9.]*")
 _MOST_LINKS = 40
 _MOST_INTERPRETERS = 5
 """Scripts that are interpreted by scripts, at most, as in Linux."""
@@ -304,7 +307,23 @@ def needed(start: ProgramStart, env: Mapping[str, str], cwd: str) -> list[str]:
         is_first = not words[at].startswith("-") and all(each.startswith("-") for each in words[1:at])
         if is_first and not start.place and os.path.isfile(path):
             found += _package(path)
+    if module := _module(words, cwd):
+        found += _package(f"{module}/__init__.py" if os.path.isdir(module) else module)
     return [path for path in dict.fromkeys(found) if not is_below_any(path, _SYSTEM)]
+
+
+def _module(words: Sequence[str], cwd: str) -> str:
+    """The folder or file of the module that `python -m` finds in the folder that it starts in; empty if it finds an
+    installed one, or is told not to look there."""
+    options = list(takewhile(lambda word: word.startswith("-") and word != "-m", words[1:]))
+    rest = words[len(options) + 1 :]
+    if not _PYTHON.fullmatch(os.path.basename(words[0])) or len(rest) < 2 or rest[0] != "-m":
+        return ""
+    name = rest[1].partition(".")[0]
+    if "-I" in options or "-P" in options or not name.isidentifier():
+        return ""
+    path = os.path.join(cwd, name)
+    return path if os.path.isdir(path) else f"{path}.py" if os.path.isfile(f"{path}.py") else ""
 
 
 def _named(words: Sequence[str], cwd: str) -> dict[int, str]:
@@ -323,7 +342,7 @@ def _path_in(word: str) -> str:
 
 def _starts_in(words: Sequence[str], cwd: str, seen: Sequence[str], home: str) -> str:
     """The folder that a program starts in: its own if it may read it, or if arguments begin there; or else its home."""
-    begin = any(not os.path.isabs(_path_in(words[at])) for at in _named(words, cwd))
+    begin = any(not os.path.isabs(_path_in(words[at])) for at in _named(words, cwd)) or bool(_module(words, cwd))
     real = os.path.realpath(cwd)
     is_there = is_below_any(real, seen) or (begin and any(is_below_any(each, [real]) for each in seen))
     return real if is_there else home

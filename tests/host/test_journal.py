@@ -180,6 +180,7 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
         (DefinitionChanged("gh", "tool", "x", "reordered"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "accepted"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "edited"), Severity.INFO),
+        (DefinitionChanged("gh", "launch", "", "installed"), Severity.INFO),
         (DefinitionChanged("gh", "tool", "x", "returned"), Severity.INFO),
     ],
 )

@@ -381,6 +381,7 @@ class FakeAdminApi:
             "definitions": [each for each in self.definition_rows if each["server"] == server],
             "rules": [],
             "sandbox": "",
+            "starts": [],
         }
 
     async def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Done:

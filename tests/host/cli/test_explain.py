@@ -231,10 +231,12 @@ def test_a_fingerprint_is_named_by_its_beginning() -> None:
 
 
 def test_what_a_program_is_given_stands_before_its_rules(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
-    stopped.file.write_text('{"servers": {"he": {"command": "x", "sandbox": {"network": "all"}}}}')
+    stopped.file.write_text('{"servers": {"he": {"command": ["npx", "x"], "sandbox": {"network": "all"}}}}')
     assert stopped.run("explain", "--server", "he") == DONE
-    said = "its own files; the whole network; 1024 MiB for each process; 64 processes; 256 open files"
-    assert capsys.readouterr().out.splitlines()[0] == f"Sandbox: {said}"
+    said = "its own files; the whole network; 1024 MiB of memory; 64 processes; 256 open files"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"Sandbox: {said}"
+    assert lines[1].startswith("  npx: its packages are installed once a person has approved that")
     assert stopped.run("explain", "--server", "he", "--json") == DONE
     assert json.loads(capsys.readouterr().out)["sandbox"] == said
 

@@ -32,13 +32,15 @@ def host(state: str) -> Iterator[RunningHost]:
         yield running
 
 
-@pytest.mark.parametrize("words", [["logs", "a"], ["restart", "a"], ["enable", "a"], ["disable", "a"], ["reload"]])
+@pytest.mark.parametrize(
+    "words", [["logs", "a"], ["restart", "a"], ["enable", "a"], ["disable", "a"], ["install", "a"], ["reload"]]
+)
 def test_they_need_a_running_host(words: list[str], stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.run(*words) == UNREACHED
     assert "no host of yours runs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("action", ["restart", "enable", "disable"])
+@pytest.mark.parametrize("action", ["restart", "enable", "disable", "install"])
 def test_a_server_is_controlled(action: str, host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([action, "time", "--state", state]) == DONE
     assert capsys.readouterr().out == f"time: {action}\n"

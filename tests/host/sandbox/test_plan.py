@@ -257,6 +257,22 @@ def test_its_environment() -> None:
     }
 
 
+def test_a_module_of_the_folder_that_python_starts_in(tmp_path: Path) -> None:
+    """`python -m` looks there first, so the module is read, and the program starts there."""
+    work = tmp_path / "work"
+    (work / "served" / "deep").mkdir(parents=True)
+    (work / "single.py").touch()
+    for line in ("python3 -m served", "python3.11 -u -m served.deep.server --x"):
+        assert str(work / "served") in named(*line.split(), cwd=work)
+        made = plan(tmp_path, spec(*line.split(), cwd=work))
+        assert made["cwd"] == str(work)
+    assert str(work) in named("python3", "-m", "single", cwd=work)
+    for line in ("python3 -I -m served", "python3 -m json.tool", "python3 -m", "sh -m served"):
+        assert not [path for path in named(*line.split(), cwd=work) if path.startswith(str(work))]
+    (work / "pyproject.toml").touch()
+    assert str(work) in named("python3", "-m", "served", cwd=work)
+
+
 def test_names_lead_to_sockets_of_its_loopback(tmp_path: Path) -> None:
     sandbox = Sandbox(network=tuple(map(Destination, ("a.test:443", "10.0.0.5:22", "*.b.test:443", "a.test:80"))))
     made = plan(tmp_path, spec("sh", sandbox=sandbox))
