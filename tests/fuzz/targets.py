@@ -29,6 +29,7 @@ from host.protocol.param_headers import param_headers_of
 from host.sanitize import sanitize, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, check_head, head_end
+from host.wire.proxy_head import InvalidProxyHead, read_proxy_head
 from host.wire.sse import Event, EventParser, EventTooLong
 from tests.fuzz import requests, responses
 
@@ -179,12 +180,32 @@ def definitions(data: bytes) -> None:
         return
 
 
+def proxy_head(data: bytes) -> None:
+    """A head for the proxy of a confined program leads to a host in one form, and what is passed on asks for one answer
+    of it."""
+    end = head_end(data)
+    try:
+        found = read_proxy_head(data[:end])
+    except InvalidProxyHead:
+        return
+    assert 0 < found.port < 65536
+    assert found.host == found.host.lower()
+    assert not {*found.host} & {*" /@%*[]\r\n"}, found.host
+    if found.passed_on is not None:
+        line, *fields = found.passed_on.split(b"\r\n")
+        assert line.split(b" ")[1].startswith(b"/"), line
+        named = [each.partition(b":")[0].strip().lower() for each in fields]
+        assert named.count(b"connection") == 1, fields
+        assert b"proxy-authorization" not in named, fields
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "json": json_messages,
     "sse": event_stream,
     "lines": stdio_lines,
     "head": http_head,
     "responses": responses.compare,
+    "proxy": proxy_head,
     "request": http_request,
     "config": configuration,
     "uris": uris,

@@ -9,8 +9,8 @@ stop them. What belongs to a round is known by a mark in its command line, or by
 (number and start time). Exits with 1 if anything is left two seconds after the end of the host, if a zombie was seen,
 or if SIGTERM did not end the host with status 0 in time.
 
-With --confined, each server runs under `sandbox: strict`. No mount may be left then, and nothing in the folders where a
-root is put together.
+With --confined, each server runs under `sandbox: strict`, one of them with a host that it may connect to. No mount may
+be left then, and nothing in the folders where a root is put together.
 
 With --with podman or --with docker, each server runs in a container of --image, which needs a python3 alone. No
 container may be left seven seconds after the end of the host, in whatever state, though the host is not started again.
@@ -40,6 +40,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -395,7 +396,7 @@ async def play(
 def _config(mark: str, *, confined: bool, clients: Clients | None) -> dict[str, object]:
     python = [clients.python if clients else sys.executable, "-I", "-S"]
     # The name of a container has the id of its server, so these tell the rounds apart.
-    servers = {
+    servers: dict[str, dict[str, Any]] = {
         f"{id}-{mark[-TAG:]}" if clients else id: {"command": [*python, str(FORKER), *words, mark]}
         for id, words in SERVERS.items()
     }
@@ -404,6 +405,8 @@ def _config(mark: str, *, confined: bool, clients: Clients | None) -> dict[str, 
             server["command"] = [word for word in server["command"] if word != "fork"]
     daemon = {"idle": f"{LINGERING:g}s"}
     sandbox = {"defaults": {"sandbox": clients.sandbox() if clients else "strict"}} if clients or confined else {}
+    if confined:
+        servers["plain"]["sandbox"] = {"network": ["localhost:9"]}  # with a forwarder
     return {"listen": {"address": "127.0.0.1:0"}, "servers": servers, "daemon": daemon, **sandbox}
 
 
