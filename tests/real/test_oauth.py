@@ -566,9 +566,9 @@ def test_a_host_that_ends_in_a_refresh_keeps_the_login_or_asks_for_one(
     file: Path, provider: Provider, end: signal.Signals, moment: str, state: str
 ) -> None:
     """Never half of it: the next host is ready without a login, or with one."""
-    began = time.monotonic()
     provider.set(lifetime=10)  # so the token is still valid when its refresh begins, and no call waits for that
     log_in(file)
+    has_token = time.monotonic()
     granted = provider.count(grant="refresh_token")
     reached = {"delay": {"waits": "/token"}, "hold": {"grant": "refresh_token"}}[moment]
     before = provider.count(**reached)
@@ -579,7 +579,7 @@ def test_a_host_that_ends_in_a_refresh_keeps_the_login_or_asks_for_one(
         host.process.wait(10)
     provider.set(delay=0, hold=0)
     assert provider.count(grant="refresh_token") - granted == (moment == "hold")
-    pause(max(0.0, began + 11 - time.monotonic()))  # until the former token has expired
+    pause(max(0.0, has_token + 11 - time.monotonic()))  # until the former token has expired
     with serving(file) as host:
         until(lambda: host.status()["notes"]["state"] == state, f"it is {state}", 60)
         if state == "needs login":

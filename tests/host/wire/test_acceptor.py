@@ -402,7 +402,7 @@ async def test_running_out_of_file_descriptors_is_survived_without_spinning(capl
     gc.collect()  # what earlier tests left behind must give no descriptor back while there are none
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(hello) as site:
-        clients = [socket.socket() for _ in range(3)]
+        clients = [socket.socket() for _ in range(30)]  # more than what the tests before may give back meanwhile
         try:
             highest = max(int(name) for name in os.listdir("/proc/self/fd"))
             resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
