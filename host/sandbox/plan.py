@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -47,6 +48,7 @@ _SETTINGS = tuple(
 _NETWORK_SETTINGS = ("/etc/hosts", "/etc/resolv.conf")
 _OF_A_PREFIX = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 """The parts that an interpreter or program needs of the folder that it is installed in."""
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
 _MARKS = ("package.json", "pyproject.toml", "node_modules", "pyvenv.cfg")
 """Names by which the folder of a package is known."""
 _OFFLINE = {
@@ -299,17 +301,58 @@ def needed(start: ProgramStart, env: Mapping[str, str], cwd: str) -> list[str]:
     """The files and folders outside the system's own that the program needs to start, as far as its command names them:
     its installation and that of its interpreter, and the paths among its arguments, a script with its package. Of what
     was installed, nothing is looked at: it could name what it wants to read."""
-    words = start.words
-    found = list(_program(start.interpreter or words[0], env, cwd))
-    for at, path in _named(words, cwd).items():
-        # Who may read the file of a socket may connect to it.
-        found += [path] if os.path.isfile(path) or (os.path.isdir(path) and not _is_too_wide(path)) else []
-        is_first = not words[at].startswith("-") and all(each.startswith("-") for each in words[1:at])
-        if is_first and not start.place and os.path.isfile(path):
-            found += _package(path)
-    if module := _module(words, cwd):
-        found += _package(f"{module}/__init__.py" if os.path.isdir(module) else module)
+    found = list(_program(start.interpreter, env, cwd)) if start.interpreter else []
+    for words, folder in [(start.words, cwd)] if start.place else _commands(start.words, cwd):
+        found += [] if start.interpreter else _program(words[0], env, folder)
+        for at, path in _named(words, folder).items():
+            # Who may read the file of a socket may connect to it.
+            found += [path] if os.path.isfile(path) or (os.path.isdir(path) and not _is_too_wide(path)) else []
+            is_first = not words[at].startswith("-") and all(each.startswith("-") for each in words[1:at])
+            if is_first and not start.place and os.path.isfile(path):
+                found += _package(path)
+        if module := _module(words, folder):
+            found += _package(f"{module}/__init__.py" if os.path.isdir(module) else module)
+    for name in ("PYTHONPATH", "NODE_PATH"):
+        folders = (os.path.join(cwd, each) for each in env.get(name, "").split(":") if each and "\0" not in each)
+        found += [each for each in map(os.path.normpath, folders) if os.path.isdir(each) and not _is_too_wide(each)]
     return [path for path in dict.fromkeys(found) if not is_below_any(path, _SYSTEM)]
+
+
+def _commands(words: Sequence[str], cwd: str) -> Iterator[tuple[Sequence[str], str]]:
+    """A command with its folder, the one behind `env`, and those that a shell is given as one word."""
+    yield words, cwd
+    name, rest = os.path.basename(words[0]), list(words[1:])
+    if name == "env":
+        while rest and (rest[0].startswith("-") or "=" in rest[0]):
+            option = rest.pop(0)
+            if option in ("-S", "--split-string") and rest:
+                rest[:1] = _split(rest[0])
+            elif option in ("-u", "--unset") and rest:
+                rest.pop(0)
+        if rest:
+            yield from _commands(rest, cwd)
+    elif name in _SHELLS and len(rest) > 1 and rest[0].startswith("-") and rest[0].endswith("c"):
+        command: list[str] = []
+        for word in (*_split(rest[1]), ";"):
+            if not set(word) <= set("();<>|&"):
+                command += [word] if command or (word != "exec" and "=" not in word) else []
+                continue
+            if command:
+                yield from _commands(command, cwd)
+            if command[:1] == ["cd"] and len(command) > 1 and "\0" not in command[1]:
+                cwd = os.path.normpath(os.path.join(cwd, command[1]))
+            command = []
+
+
+def _split(text: str) -> list[str]:
+    """The words of a shell's command; none if it has no end."""
+    try:
+        words = shlex.shlex(text, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        words.commenters = ""
+        return list(words)
+    except ValueError:
+        return []
 
 
 def _module(words: Sequence[str], cwd: str) -> str:
@@ -342,7 +385,10 @@ def _path_in(word: str) -> str:
 
 def _starts_in(words: Sequence[str], cwd: str, seen: Sequence[str], home: str) -> str:
     """The folder that a program starts in: its own if it may read it, or if arguments begin there; or else its home."""
-    begin = any(not os.path.isabs(_path_in(words[at])) for at in _named(words, cwd)) or bool(_module(words, cwd))
+    begin = any(
+        _module(each, folder) or any(not os.path.isabs(_path_in(each[at])) for at in _named(each, folder))
+        for each, folder in _commands(words, cwd)
+    )
     real = os.path.realpath(cwd)
     is_there = is_below_any(real, seen) or (begin and any(is_below_any(each, [real]) for each in seen))
     return real if is_there else home
@@ -357,6 +403,7 @@ def _program(word: str, env: Mapping[str, str], cwd: str, depth: int = 0) -> Ite
     if path is None or not os.path.isfile(path):
         return
     yield path
+    yield from _of_shims(path)
     real = os.path.realpath(path)
     for each in (path, real):
         yield from _installation(each)
@@ -376,6 +423,14 @@ def _interpreter(path: str) -> str:
         return ""
     words = [each for each in os.fsdecode(line[2:]).split() if not each.startswith("-") and "=" not in each]
     return words[1] if len(words) > 1 and os.path.basename(words[0]) == "env" else "".join(words[:1])
+
+
+def _of_shims(program: str) -> Iterator[str]:
+    """The versions that a script in the `shims` of pyenv, rbenv or nodenv chooses from, and what it chooses with."""
+    folder = os.path.dirname(program)
+    root = os.path.dirname(folder)
+    if os.path.basename(folder) == "shims" and os.path.isdir(f"{root}/versions"):
+        yield from (f"{root}/{name}" for name in ("versions", "version", "libexec", "bin", "shims", "plugins"))
 
 
 def _installation(program: str) -> Iterator[str]:

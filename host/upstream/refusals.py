@@ -34,6 +34,7 @@ _CODES = r"EACCES|EPERM|EROFS|ENOENT|ENETUNREACH|EAI_AGAIN|ENOTFOUND|ENOTCACHED"
 _SENTENCES = (
     r"permission denied|operation not permitted|read-only file system|no such file or directory"
     r"|network is unreachable|temporary failure in name resolution|name or service not known|no such host"
+    r"|cannot find module|can't cd to"
     r"|only-if-cached|network (?:was|is) disabled|network connectivity is disabled|nodename nor servname"
     r"|cannot connect to the docker daemon|failed to connect to the docker api"
 )
@@ -43,7 +44,7 @@ _OF_NETWORK = re.compile(
     r"|nodename)"
 )
 _OF_DOCKER = re.compile(r"(?i:cannot connect to the docker daemon|failed to connect to the docker api)")
-_MISSING = re.compile(r"ENOENT|(?i:no such file)")
+_MISSING = re.compile(r"ENOENT|(?i:no such file|cannot find module|can't cd to)")
 _WRITES = re.compile(
     r"EROFS|(?i:read-only file)|, (?:mkdir|unlink|rename|rmdir|copyfile|symlink|link|chmod|truncate)\b"
 )

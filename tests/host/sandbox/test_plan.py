@@ -127,6 +127,66 @@ def test_a_package_among_others_has_them_too(tmp_path: Path) -> None:
         assert (made["cwd"] == f"{tmp_path}/app") is (words[0] == "node")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("env", "A=1", "-u", "B", "node", "{package}/dist/index.js"),
+        ("/usr/bin/env", "-S", "A=1 node {package}/dist/index.js"),
+        ("sh", "-c", "node {package}/dist/index.js --at x@y"),
+        ("bash", "-lc", "A=1 exec node '{package}/dist/index.js' 2>&1 | tee log"),
+        ("sh", "-c", "cd {package} && exec node dist/index.js"),
+        ("sh", "-c", "env A=1 sh -c 'true; node {package}/dist/index.js'"),
+    ],
+)
+def test_commands_in_a_command(tmp_path: Path, words: tuple[str, ...]) -> None:
+    script = program(tmp_path / "package" / "dist" / "index.js")
+    (tmp_path / "package" / "package.json").touch()
+    found = named(*(word.format(package=tmp_path / "package") for word in words))
+    assert {str(script), str(tmp_path / "package")} <= {*found}
+
+
+@pytest.mark.parametrize("text", ["node '", "", "; &&", "cd", "A=1", "exec", "cd a\0b; node c"])
+def test_a_text_for_a_shell_that_names_nothing(text: str) -> None:
+    assert named("sh", "-c", text) == []
+
+
+def test_a_program_in_the_text_for_a_shell(tmp_path: Path) -> None:
+    """It is looked up as any; what only looks like one is an argument."""
+    tools = [program(tmp_path / "bin" / name) for name in ("first", "second", "third")]
+    found = needed(ProgramStart(("sh", "-c", "first third; second")), {"PATH": f"{tmp_path}/bin"}, "/")
+    assert [each in found for each in map(str, tools)] == [True, True, False]
+
+
+def test_relative_paths_in_the_text_for_a_shell_begin_where_it_starts(tmp_path: Path) -> None:
+    program(tmp_path / "package" / "dist" / "index.js")
+    (tmp_path / "package" / "package.json").touch()
+    made = plan(tmp_path, spec("sh", "-c", "node dist/index.js", cwd=tmp_path / "package"))
+    assert made["cwd"] == str(tmp_path / "package")
+
+
+@pytest.mark.parametrize("place", ["server.py", "server/__main__.py", "server/__init__.py"])
+def test_a_module_where_it_starts(tmp_path: Path, place: str) -> None:
+    program(tmp_path / "project" / place)
+    (tmp_path / "project" / "pyproject.toml").touch()
+    made = plan(tmp_path, spec("python3", "-m", "server.sub", cwd=tmp_path / "project"))
+    assert str(tmp_path / "project") in made["read"]
+    assert made["cwd"] == str(tmp_path / "project")
+    assert named("python3", "-m", "other", "-m", cwd=tmp_path / "project") == []
+
+
+def test_folders_with_modules(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    env = {"PATH": "/usr/bin", "PYTHONPATH": f"{tmp_path}/modules:{home}::a\0b", "NODE_PATH": "modules"}
+    assert needed(ProgramStart(("python3", "-m", "server")), env, str(tmp_path)) == [f"{tmp_path}/modules"]
+
+
+def test_a_shim_has_the_versions_that_it_chooses_from(home: Path) -> None:
+    shim = program(home / ".pyenv" / "shims" / "python3", "#!/usr/bin/env bash\n")
+    assert f"{home}/.pyenv/versions" not in named(shim)
+    (home / ".pyenv" / "versions").mkdir()
+    assert {f"{home}/.pyenv/{name}" for name in ("versions", "version", "libexec")} <= {*named(shim)}
+
+
 def test_paths_among_the_arguments(tmp_path: Path, home: Path) -> None:
     """A folder that holds more than a program's files is read only if the file says so."""
     (tmp_path / "data").mkdir()

@@ -52,6 +52,8 @@ def told(line: str, sandbox: Sandbox | None = None) -> tuple[str, str] | None:
         "Error: ENOENT: no such file or directory, scandir '/srv/data/x'",
         "FileNotFoundError: [Errno 2] No such file or directory: '/srv/data/x'",
         "EPERM: operation not permitted, lstat '/srv/data/../data/x'",
+        "Error: Cannot find module '/srv/data/x'",
+        "sh: 1: cd: can't cd to /srv/data/x",
     ],
 )
 def test_a_file_that_it_may_not_read(line: str) -> None:
