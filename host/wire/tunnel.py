@@ -102,6 +102,7 @@ class _Joined:
         turn = self._turns.turn()
         while True:
             await trio.lowlevel.wait_readable(source)
+            await turn.wait_for_share()
             turn.begin()
             try:
                 data = source.recv(CHUNK)
@@ -113,7 +114,7 @@ class _Joined:
             with suppress(BlockingIOError):
                 rest = rest[target.send(rest) :]
             self._renew()
-            await turn.yield_if_over()
+            turn.account()
             await send_whole(target, rest)
             self._renew()
 

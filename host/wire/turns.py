@@ -63,6 +63,12 @@ class Turn:
         self._turns.spent += now - self._began
         self._began = now
 
+    async def wait_for_share(self) -> None:
+        """Wait for a pass whose budget is not used up yet. Of many readers that do this before each message, those of
+        one pass together exceed the budget by one message; at least one has its turn in each."""
+        while self._turns.spent >= PASS_BUDGET:
+            await self._turns.next_pass()
+
     async def yield_if_over(self) -> None:
         """Account for the time since `begin`; if the budget is used up, continue in the next pass."""
         self.account()

@@ -112,3 +112,28 @@ async def test_a_reader_that_gives_way_can_be_cancelled() -> None:
         await turn.yield_if_over()
         raise AssertionError("it went on")
     assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("readers", [1, 20])
+async def test_readers_that_wait_for_their_share_exceed_the_budget_by_one_message_together(readers: int) -> None:
+    """And each of them gets on."""
+    work = Work()
+    turns = Turns(work)
+    instrument = Passes(work)
+    trio.lowlevel.add_instrument(instrument)
+
+    async def copy(who: str) -> None:
+        turn = turns.turn()
+        for _ in range(30):
+            await trio.lowlevel.checkpoint()
+            await turn.wait_for_share()
+            turn.begin()
+            work.do(who, 0.0002)
+            turn.account()
+
+    async with trio.open_nursery() as nursery:
+        for each in range(readers):
+            nursery.start_soon(copy, str(each))
+    trio.lowlevel.remove_instrument(instrument)
+    assert max(sum(seconds for _, seconds in each) for each in work.passes) <= PASS_BUDGET + 0.0002 + 1e-9
+    assert sum(map(len, work.passes)) == 30 * readers
