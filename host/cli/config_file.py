@@ -22,6 +22,7 @@ _ABOUT_TRUST = (
     "it is not trusted, so its program is confined (sandbox: strict), unless it ran before without and nobody has "
     "chosen; colonnade sandbox {id} shows it, and sandbox: off starts it without (docs/sandbox.md)"
 )
+_NO_FOLDERS = "; in folders of clients it cannot be confined, so it is not started then"
 
 
 @click.command()
@@ -50,7 +51,8 @@ def check(file: str | None) -> int:
             if isinstance(spec, StdioServer):
                 _check_program(spec)
                 if spec.confined_by_trust:
-                    print(f"{spec.id}: notice: {_ABOUT_TRUST.format(id=spec.id)}", file=sys.stderr)
+                    folders = _NO_FOLDERS if spec.takes_client_folder else ""
+                    print(f"{spec.id}: notice: {_ABOUT_TRUST.format(id=spec.id)}{folders}", file=sys.stderr)
             for warning in warnings_of(spec):
                 print(f"{spec.id}: notice: {warning}", file=sys.stderr)
     for name in config.views:
