@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum, auto
+from io import BytesIO
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -201,20 +202,18 @@ async def read_body_untimed(
         BodyTooLarge: it is not read any further.
         ClientGone: it will not come.
     """
-    body = bytearray()  # not a list: its parts would stay in the heap for a while, beside the whole
+    body = BytesIO()  # as in `HttpResponse.body`
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientGone
         part: bytes = event.get("body", b"")
-        if len(body) + len(part) > limit:
+        if body.tell() + len(part) > limit:
             raise BodyTooLarge
         on_part(len(part))
-        if not body and not event.get("more_body", False):
-            return part
-        body += part
+        body.write(part)
         if not event.get("more_body", False):
-            return bytes(body)
+            return body.getvalue()
 
 
 @asynccontextmanager

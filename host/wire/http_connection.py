@@ -45,8 +45,12 @@ class ByteChannel(Protocol):
             trio.TooSlowError: the server did not read it in time.
         """
 
-    async def receive(self) -> bytes:
-        """Wait for bytes; none at the end."""
+    async def receive(self, *, at_once: bool = False) -> bytes:
+        """Wait for bytes; none at the end.
+
+        Args:
+            at_once: they are likely to be there: if so, this does not wait.
+        """
 
     def is_quiet(self) -> bool:
         """Whether an unused connection is still open, and the server has sent nothing."""
@@ -85,11 +89,13 @@ class PlainChannel:
                 except BlockingIOError:
                     continue
 
-    async def receive(self) -> bytes:
+    async def receive(self, *, at_once: bool = False) -> bytes:
         while True:
             if self._is_closed:  # trio must not get a descriptor of -1
                 raise trio.ClosedResourceError
-            await trio.lowlevel.wait_readable(self._fd)
+            if not at_once:
+                await trio.lowlevel.wait_readable(self._fd)
+            at_once = False
             try:
                 return self._socket.recv(MAX_READ)
             except BlockingIOError:
@@ -118,7 +124,7 @@ class TlsChannel:
                 with trio.fail_after(WRITE_TIMEOUT):
                     await self._stream.send_all(part[at : at + MAX_WRITE])
 
-    async def receive(self) -> bytes:
+    async def receive(self, *, at_once: bool = False) -> bytes:
         return bytes(await self._stream.receive_some(MAX_READ))
 
     def is_quiet(self) -> bool:
@@ -192,14 +198,16 @@ class HttpConnection:
         return piece
 
     async def _fill(self) -> None:
-        """Give the parser the bytes that came, at most LINE_ENDS lines of them, or wait for more."""
+        """Give the parser the bytes that came, at most LINE_ENDS lines of them outside of a body with a length, or wait
+        for more."""
+        in_body = self.parser.left > 0
         if self._working:
             await self._turn.yield_if_over()
-        if self._given < len(self._received):
+        if in_body or self._given < len(self._received):
             await trio.lowlevel.checkpoint_if_cancelled()
-        else:
+        if self._given == len(self._received):
             try:
-                self._received = await self._channel.receive()
+                self._received = await self._channel.receive(at_once=in_body)
             except STREAM_ERRORS as problem:
                 self._received, self._given = b"", 0
                 raise Broken(CONNECTION_BROKE, unanswered=not self.parser.started) from problem
@@ -211,7 +219,7 @@ class HttpConnection:
         self._working = True
         self._turn.begin()
         received, begin = self._received, self._given
-        self._given = len(received) if len(received) <= LIGHT else some_lines(received, begin)
+        self._given = len(received) if in_body or len(received) <= LIGHT else some_lines(received, begin)
         try:
             self.parser.feed(received[begin : self._given])  # no copy if that is all
         except TooManyInterim:

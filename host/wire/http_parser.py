@@ -53,11 +53,13 @@ class ResponseParser:
 
     __slots__ = (
         "_body", "_excess", "_framed", "_interim", "_kept", "_known", "_parser", "complete", "fields", "head_done",
-        "repeated", "reusable", "started", "status",
+        "left", "repeated", "reusable", "started", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = None
+        """Not used for bodies with a length, so a new one is made after a head that it saw and a body that it did not.
+        """
         self._body: list[bytes] = []
         self._known: tuple[bytes, int, dict[bytes, bytes], int] | None = None
         """The last head of a response with a length: its bytes, status and fields, and the length."""
@@ -77,6 +79,8 @@ class ResponseParser:
         self.complete = False
         self.started = False
         """Whether a byte has come."""
+        self.left = 0
+        """Bytes of a body with a length that have not come."""
         self._framed = False
         self._kept = b""
         self._interim = 0
@@ -124,14 +128,19 @@ class ResponseParser:
         return float(found[1]) if found else None
 
     def _take_known(self, data: bytes, head: bytes, status: int, fields: dict[bytes, bytes], length: int) -> bool:
-        """Take a whole response that repeats the former head. httptools does not see it, and need not: it expects a new
-        response before and after."""
-        if len(data) != len(head) + length or not data.startswith(head):
+        """Take the beginning of a response that repeats the former head. httptools does not see it, and need not: it
+        expects a new response before and after."""
+        if not data.startswith(head):
             return False
         self.status, self.fields = status, fields
-        self.started = self.head_done = self.complete = True
-        if length:
-            self._body.append(data[len(head) :])
+        self.started = self.head_done = True
+        whole = len(head) + length
+        if body := data[len(head) : whole]:
+            self._body.append(body)
+        self.left = length - len(body)
+        self.complete = not self.left
+        if len(data) > whole:
+            self.reusable = False
         return True
 
     def _take_heads(self, data: bytes) -> bytes:
@@ -174,6 +183,8 @@ class ResponseParser:
             if self._interim > MAX_INTERIM or len(head) > MAX_INTERIM_HEAD:
                 raise TooManyInterim("too many interim responses")
         self._framed = False
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         try:
             self._parser.feed_data(head)
         except httptools.HttpParserError as problem:
@@ -190,7 +201,11 @@ class ResponseParser:
         self.head_done = True
         self._check_framing(status, old=line[1] == b"0")
         length = self.fields.get(b"content-length")
-        if length is not None and self.reusable and not (self._interim or self.repeated) and len(head) < MAX_KNOWN_HEAD:
+        if length is None:
+            return
+        if not self.complete:
+            self._parser, self.left = None, int(length)
+        if self.reusable and not (self._interim or self.repeated) and len(head) < MAX_KNOWN_HEAD:
             self._known = head, status, self.fields, int(length)
 
     def _check_framing(self, status: int, *, old: bool) -> None:
@@ -209,6 +224,14 @@ class ResponseParser:
         if self.complete:
             self.reusable = False
             return
+        if self.left:
+            self._body.append(data[: self.left])
+            self.left -= len(self._body[-1])
+            self.complete = not self.left
+            if len(self._body[-1]) < len(data):
+                self.reusable = False
+            return
+        assert self._parser is not None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as problem:

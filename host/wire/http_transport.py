@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from io import BytesIO
 from math import inf
 from types import TracebackType
 from typing import Any, Protocol
@@ -171,8 +172,8 @@ class HttpResponse:
                 raise self._over_limit()
             return whole
         has_length = self._body.has_length
-        # Not a list: its pieces would stay in the heap for a while, beside the whole.
-        received = bytearray()
+        # Not a list: its pieces would stay in the heap for a while, beside the whole. This gives its buffer away.
+        received = BytesIO()
         size = 0
         no_memory = False
 
@@ -193,14 +194,14 @@ class HttpResponse:
                     if size > self._max_body:
                         break
                     if not no_memory:
-                        received += chunk
+                        received.write(chunk)
         finally:
             self._response.close()
         if no_memory:
             raise NoMemory
         if size > self._max_body:
             raise self._over_limit()
-        body = bytes(received)
+        body = received.getvalue()
         if not has_length and not _is_whole(body):
             raise Broken("it did not say how long its response is, and what came is not complete JSON")
         return body

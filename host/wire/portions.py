@@ -16,7 +16,7 @@ from functools import partial
 
 import trio
 
-PORTION = 64 * 1024
+PORTION = 128 * 1024
 """Bytes in PASSES passes for all connections with more than SMALL bytes to read; the last one may get as many again."""
 PASSES = 3
 """Passes for one PORTION. A call takes some ten passes, and not every one of them should read a long body."""

@@ -174,8 +174,8 @@ class _MemoryChannel(PlainChannel):
     broken = False
     """The end of the connection is not one that the server meant."""
 
-    async def receive(self) -> bytes:
-        data = await super().receive()
+    async def receive(self, *, at_once: bool = False) -> bytes:
+        data = await super().receive(at_once=at_once)
         if not data and self.broken:
             raise ConnectionResetError
         return data
