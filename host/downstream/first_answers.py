@@ -48,9 +48,10 @@ from host.version import VERSION
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes of all answers in the file. Longer lists are answered by the host alone."""
 SETTLING = 1.0
-"""Seconds after a change in which further ones are waited for."""
+"""Seconds without a change after one. Reading all lists in all revisions takes as long as some hundred calls."""
 CHECK_INTERVAL = 10.0
-"""Seconds between two looks whether the store has changed, which another process may do."""
+"""Seconds between two looks whether the store has changed, which another process may do. As long at most are lists
+that change on and on waited for."""
 
 
 _APPS: Mapping[str, object] = {"extensions": {APPS_EXTENSION: {}}}
@@ -100,8 +101,12 @@ class Recording:
         version = 0
         while True:
             with trio.move_on_after(CHECK_INTERVAL):
+                is_quiet = False
                 version = await self._router.catalog.wait_for_change(version)
-                await trio.sleep(SETTLING)
+                while not is_quiet:
+                    with trio.move_on_after(SETTLING) as settling:
+                        version = await self._router.catalog.wait_for_change(version)
+                    is_quiet = settling.cancelled_caught
             await self.write()
 
     async def write(self) -> None:

@@ -23,7 +23,15 @@ Enqueue = Callable[[Notification], bool]
 
 _Digests = dict[Kind, bytes]
 """The digest of each list."""
-_Shown = dict[Hashable, _Digests]
+
+
+class _Moment:
+    """The lists by audience, in one round of comparisons. Those in `shown` hold until anything else has run: a client
+    may have listed newer ones by then. The newest lists of each audience in `made` are made once for the round."""
+
+    def __init__(self) -> None:
+        self.made: set[Hashable] = set()
+        self.shown: dict[Hashable, _Digests] = {}
 
 
 async def track_changes(router: Router, caller: Caller) -> ListChanges:
@@ -50,6 +58,7 @@ class ListChanges:
         self._known = known
         self._is_early = is_early
         self._told: set[Kind] = set()
+        self._lasting: Hashable | None = router.lists.lasting_audience(caller)
 
     def mark_listed(self, kind: Kind) -> None:
         """Record that the caller has just received this list."""
@@ -69,25 +78,32 @@ class ListChanges:
             self._is_early = False
         return self
 
-    async def notify(self, enqueue: Enqueue, lists: Collection[str] | None, shown: _Shown) -> tuple[bool, bool]:
+    def _audience(self) -> Hashable:
+        return self._router.lists.audience(self._caller) if self._lasting is None else self._lasting
+
+    async def notify(self, enqueue: Enqueue, lists: Collection[str] | None, moment: _Moment) -> tuple[bool, bool]:
         """Notify the caller of every list that has changed now: whether there were some, and whether the client has all
         notifications.
 
         Args:
             lists: the notifications that it subscribes to; None for all.
-            shown: the lists of this moment by audience, which this completes.
+            moment: the lists of other callers, which this completes.
         """
-        audience = self._router.lists.audience(self._caller)
-        now = shown.get(audience)
-        if now is None:
-            now = {kind: (await self._router.lists.shown(self._caller, kind)).digest for kind in LIST_METHODS}
-            shown[audience] = now
+        while (audience := self._audience()) not in moment.made:
+            for kind in LIST_METHODS:
+                await self._router.lists.shown(self._caller, kind)
+            moment.made.add(audience)
+            moment.shown.clear()
+        if (now := moment.shown.get(audience)) is None:
+            newest = {kind: self._router.lists.last_shown(self._caller, kind) for kind in LIST_METHODS}
+            now = {kind: shown.digest for kind, shown in newest.items() if shown is not None}
+            moment.shown[audience] = now
         due: dict[str, _Digests] = {}
         if now != self._known:
-            for kind, listing in LIST_METHODS.items():
-                is_wanted = lists is None or listing.list_changed in lists
-                if is_wanted and self._known.get(kind) != now[kind]:
-                    due.setdefault(listing.list_changed, {})[kind] = now[kind]
+            for kind, digest in now.items():
+                method = LIST_METHODS[kind].list_changed
+                if self._known.get(kind) != digest and (lists is None or method in lists):
+                    due.setdefault(method, {})[kind] = digest
         for method, digests in due.items():
             if not enqueue(_NOTICES[method]):
                 return True, False
@@ -186,11 +202,11 @@ class Announcements:
         """Compare those that are due. Whether there was something to notify one of."""
         due, self._due = self._due, {}
         has_notified = False
-        shown: _Shown = {}
+        moment = _Moment()
         for number, listener in enumerate(due, 1):
             if listener in self._listeners:
                 try:
-                    had_some, has_all = await listener.changes.notify(listener.enqueue, listener.lists, shown)
+                    had_some, has_all = await listener.changes.notify(listener.enqueue, listener.lists, moment)
                 except Exception as problem:  # noqa: BLE001 - an error for one client must not affect any other
                     self._listeners.pop(listener, None)
                     self._crashed(problem)
@@ -200,5 +216,6 @@ class Announcements:
                     self._due[listener] = None
             if number % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
+                moment.shown.clear()
         await trio.lowlevel.checkpoint()
         return has_notified

@@ -131,7 +131,7 @@ class Lists:
         all servers are known or were answered. Without a session it is decided by view and caller alone, since such
         lists may be cached (2026-07-28, "Caching")."""
         endpoint = caller.endpoint
-        if endpoint.server is not None or not endpoint.view:
+        if self._never_searches(endpoint):
             return False
         spec, choice = self._views.view(endpoint.view).spec, caller.search
         if spec.search is not Search.AUTO:
@@ -147,6 +147,9 @@ class Lists:
             choice.made = wanted
         return wanted
 
+    def _never_searches(self, endpoint: Endpoint) -> bool:
+        return endpoint.server is not None or not endpoint.view
+
     def depends_on_client(self, endpoint: Endpoint) -> bool:
         """Whether a session gets another list of tools at the endpoint if its client is another program."""
         return endpoint.server is None and self._views.view(endpoint.view).spec.search is Search.AUTO
@@ -154,6 +157,10 @@ class Lists:
     def audience(self, caller: Caller) -> Hashable:
         """Equal for callers that are shown equal lists at the moment."""
         return caller.endpoint, caller.viewer, self._form(caller, Kind.TOOL)
+
+    def lasting_audience(self, caller: Caller) -> Hashable | None:
+        """`audience(caller)` if it is always the same; else None."""
+        return self.audience(caller) if self._never_searches(caller.endpoint) else None
 
     def _form(self, caller: Caller, kind: Kind) -> _Form:
         abilities, era = caller.abilities, caller.era

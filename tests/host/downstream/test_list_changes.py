@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -16,6 +17,7 @@ from host.exchange import Caller
 from host.jsonrpc.messages import Notification
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Kind
 from host.protocol.versions import Era
+from host.router.lists import ShownList
 from host.source import SHARED, Endpoint, Source
 from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World, announcing, open_client, open_world, tool
@@ -219,6 +221,37 @@ async def test_what_changes_in_the_meantime_is_told_after_a_pause(autojump_clock
             assert hearer.heard
             now = await world.router.lists.shown(Caller("t", SHARED), Kind.TOOL)
             assert hearer.changes._known[Kind.TOOL] == now.digest
+
+
+async def test_a_client_that_lists_anew_while_others_are_told_is_told_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, announcing(world.router) as announcements:
+        await world.settled()
+        first, other, last = [await hearing(world, endpoint) for endpoint in (None, "a", None)]
+        for hearer in first, other, last:
+            announcements.add(Listener(hearer.changes.begun, hearer.hear))
+            await wait_all_tasks_blocked()
+        lists, is_reached, may_go_on = world.router.lists, trio.Event(), trio.Event()
+        shown = lists.shown
+
+        async def shown_later(caller: Caller, kind: Kind) -> ShownList:
+            if caller.endpoint == Endpoint("a"):
+                is_reached.set()
+                await may_go_on.wait()
+            return await shown(caller, kind)
+
+        monkeypatch.setattr(lists, "shown", shown_later)
+        server.lists["tools"] = [tool("y")]
+        await server.notifies(TOOLS_CHANGED)
+        await is_reached.wait()
+        world.catalog.withdraw_server("a")
+        await shown(Caller("t", SHARED), Kind.TOOL)
+        last.changes.mark_listed(Kind.TOOL)
+        may_go_on.set()
+        await wait_all_tasks_blocked()
+        assert (first.heard, last.heard) == ([TOOLS_CHANGED], [])
 
 
 async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None:
