@@ -291,7 +291,8 @@ async def offers_of(
     kind: PinnedKind, offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items
 ) -> dict[str, Offer]:
     """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
-    worker process."""
+    worker process. A definition that equals a former or stored one is that object: most are, and each is once in memory
+    then."""
     found: dict[str, Offer] = {}
     for name, raw in offered.items():
         await pause()
@@ -316,7 +317,7 @@ def _known(kind: PinnedKind, raw: bytes, before: Offer | None, item: StoredItem 
         return before
     for each in () if item is None else (item.approved, item.offered):
         if each is not None and each.definition == raw:
-            return offer_of(kind, raw, each.fingerprint)
+            return offer_of(kind, each.definition, each.fingerprint)
     return None
 
 

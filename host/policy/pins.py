@@ -437,12 +437,13 @@ class Pins:
         before = self._now.get(key)
         trust, lost = self._trust(source.server), self._lost
         items = known = self._items(key)
-        if before is not None and self._raws.get(key) == offered:
-            return PreparedPins(key, offered, trust, before, before, items, [], None, lost)
+        if before is not None and (kept := self._raws.get(key)) == offered:
+            return PreparedPins(key, kept, trust, before, before, items, [], None, lost)
         seen = None if key in self._remembered else before
         if seen is None:
             known = self._first.setdefault(key, items)
         offers = await offers_of(kind, offered, before or {}, items)
+        offered = {name: offer.raw for name, offer in offers.items()}  # the equal bytes that are kept already
         if remembered:
             offers = {name: newest(kind, offer, items.get(name)) for name, offer in offers.items()}
             return PreparedPins(key, offered, trust, before, offers, items, [], None, lost, remembered=True)

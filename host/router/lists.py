@@ -109,15 +109,18 @@ class Lists:
             freshness = Freshness(freshness.ttl_ms, public)  # equal for all pages of one list
         definitions = _page(shown.definitions, start)
         end = start + len(definitions)
-        page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(definitions))
+        rest = b""
         if end < len(shown.definitions):
             cursor = self._cursor(caller, listing.kind, shown.version, end, freshness.public)
-            page += b',"nextCursor":"%b"' % cursor.encode()
+            rest += b',"nextCursor":"%b"' % cursor.encode()
         if start == 0 and end == len(shown.definitions) and (beside := self._beside(caller, listing.kind, end)):
-            page += b"," + bytes(encode_object(beside))[1:-1]
+            rest += b"," + bytes(encode_object(beside))[1:-1]
         elif missing := self._missing_servers(caller, listing.kind):
-            page += b',"_meta":%b' % bytes(encode({MISSING_SERVERS: missing}))
-        return Answered(Raw(page + b"}"), freshness)
+            rest += b',"_meta":%b' % bytes(encode({MISSING_SERVERS: missing}))
+        parts = list(definitions) or [b""]
+        parts[0] = b'{"%b":[%b' % (listing.member.encode(), parts[0])
+        parts[-1] += b"]%b}" % rest
+        return Answered(Raw(b",".join(parts)), freshness)  # a page may be long, and is copied once
 
     async def wait_fresh(self, caller: Caller, kind: Kind) -> None:
         """Wait for lists that are not known yet, and for those of `kind` that may be old."""

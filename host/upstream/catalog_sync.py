@@ -667,10 +667,12 @@ async def _prepare(
     policy = runtime.gate.definitions
     offered = {each.name: each.raw for each in definitions}
     prepared = await policy.prepare(source, kind, offered, remembered=remembered)
-    shown: list[Definition] = []
+    kept, shown = prepared.prepared.offered, list[Definition]()
     for each in definitions:
         await pause()
-        raw = await policy.listed_definition(source.server, kind, each.raw)
+        # The equal bytes that consent keeps anyway
+        raw = kept[each.name] if kept[each.name] == each.raw else each.raw
+        raw = await policy.listed_definition(source.server, kind, raw)
         shown.append(Definition(each.name, raw, each.may_be_task))
     is_visible = partial(policy.would_be_visible, prepared)
     return prepared, await runtime.catalog.prepare_entries(source, kind, shown, is_visible)

@@ -226,6 +226,8 @@ class HttpConnection:
             raise Broken(TOO_MANY_INTERIM) from None
         except BadResponse as problem:
             raise Broken(NOT_HTTP) from problem
+        if self.parser.complete and self._given == len(received):
+            self._received, self._given = b"", 0  # a kept connection holds no response
 
     @property
     def is_reusable(self) -> bool:

@@ -272,6 +272,14 @@ def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_
     assert pins.held() == []
 
 
+def test_a_definition_that_is_offered_as_it_is_stored_is_in_memory_once(open_pins: Opener) -> None:
+    awaited(open_pins(STANDARD).observe(A, Kind.TOOL, tools(x=1)))
+    pins, x = open_pins(STANDARD), ref(A, Kind.TOOL, "x")
+    for _ in range(2):
+        assert awaited(pins.prepare(A, Kind.TOOL, tools(x=1))).offered["x"] is pins.approved_definition(x)
+        awaited(pins.observe(A, Kind.TOOL, tools(x=1)))
+
+
 def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
     [change] = awaited(pins.observe(A, Kind.TOOL, tools(x=1)))

@@ -60,6 +60,7 @@ async def test_one_exchange_follows_another() -> None:
             assert await connection.read() == b"abc"
             assert await connection.read() == b""
             assert connection.is_reusable
+            assert connection._received == b"", "a kept connection holds no response"
             assert server.recv(100) == b"request %d" % number
 
 
