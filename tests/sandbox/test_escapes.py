@@ -56,15 +56,7 @@ async def test_it_is_held_by_the_means_in_force_and_without_them_it_succeeds(
             assert said.startswith("held"), (each.label, said)
 
 
-@pytest.mark.parametrize(
-    "each",
-    [
-        pytest.param(
-            each, id=each.label, marks=pytest.mark.skipif(bool(each.lacks()), reason=f"{NOT_HERE}{each.label}")
-        )
-        for each in REAL
-    ],
-)
+@pytest.mark.parametrize("each", [_if_had(each) for each in REAL])
 async def test_what_is_permitted_is_reached_past_the_names(world: World, each: Set, tmp_path: Path) -> None:
     """Also by the proxy. Other means than namespaces of our own know no names, so nothing is started."""
     with source_with(each.means, tmp_path):
