@@ -4,6 +4,8 @@ python -m tests.published.confined              prints the table, fails if anyth
                                                 docs/sandbox.md
 python -m tests.published.confined --ci         those that CI has installed, whose rows the page must have
 python -m tests.published.confined --only TEXT  those whose package has this text in its name
+python -m tests.published.confined --runners    in the sandbox, they are started by npx and uvx, which install them in
+                                                a launch of its own; needs the registries
 
 Each stands twice in the file of one host: as it is, and with `sandbox` of `strict`, one folder, and what its row says.
 The official SDK's client lists, reads and calls both.
@@ -36,7 +38,7 @@ from tests.published.install import command, install
 from tests.published.looks import Seen, differing, look, without_places
 from tests.published.places import MARK, READY, left_behind
 from tests.published.servers import SERVERS, Server
-from tests.real.running import ROOT, Running, serving, write_config
+from tests.real.running import BIN, ROOT, Running, serving, write_config
 
 PAGE = ROOT / "docs" / "sandbox.md"
 BEGIN, END = "<!-- table of make sandbox-servers -->\n", "<!-- end of the table -->\n"
@@ -257,6 +259,8 @@ class Side:
     folder: Path
     page: str
     in_sandbox: bool
+    by_runner: bool = False
+    """Whether npx or uvx starts it."""
 
     @property
     def id(self) -> str:
@@ -270,7 +274,7 @@ class Side:
         server = self.confined.server
         home = {} if self.in_sandbox else {"HOME": f"{self.folder}-home"}
         entry = {
-            "command": [*command(server), *server.args],
+            "command": [*(_runner(server) if self.by_runner else command(server)), *server.args],
             "cwd": "{folder}",
             "env": {"NO_COLOR": "1", **server.env, **home, MARK: mark},
             "trust": "trusted",
@@ -304,13 +308,21 @@ class Side:
         return json.loads(text)
 
 
-def run_group(group: Sequence[Confined]) -> list[str]:
+def _runner(server: Server) -> list[str]:
+    """The words that install and start it, without its arguments."""
+    name = server.package.partition(":")[2]
+    if server.package.startswith("npm:"):
+        return ["npx", "-y", f"{name}@{server.version}"]
+    return [str(BIN / "uvx"), "--from", f"{name}=={server.version}", server.program]
+
+
+def run_group(group: Sequence[Confined], *, by_runner: bool = False) -> list[str]:
     """Some servers behind one host, each with and without a sandbox. Returns everything that is wrong."""
     with tempfile.TemporaryDirectory(prefix="confined-") as name, _page() as url:
         sides: list[Side] = []
         for each in group:
             for in_sandbox in (False, True):
-                side = Side(each, Path(name, f"{len(sides)}"), url, in_sandbox)
+                side = Side(each, Path(name, f"{len(sides)}"), url, in_sandbox, by_runner and in_sandbox)
                 side.prepare()
                 sides.append(side)
         mark = secrets.token_hex(8)
@@ -409,6 +421,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ci", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--runners", action="store_true")
     options = parser.parse_args()
     chosen = [each for each in CONFINED if (each.ci or not options.ci) and options.only in each.server.package]
     if any("chromium" in word for each in chosen for word in each.server.args) and not shutil.which("chromium"):
@@ -417,10 +430,10 @@ def main() -> int:
     install([each.server for each in chosen])
     wrong: list[str] = []
     for at in range(0, len(chosen), GROUP):
-        wrong += run_group(chosen[at : at + GROUP])
+        wrong += run_group(chosen[at : at + GROUP], by_runner=options.runners)
     rows = [each.row() for each in chosen]
     print("\n".join([*HEAD, *rows]))
-    if options.ci or options.only:
+    if options.ci or options.only or options.runners:
         there = PAGE.read_text().splitlines()
         wrong += [f"docs/sandbox.md does not say: {row}" for row in rows if row not in there]
     elif not wrong:
