@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from host.sandbox.installed import ProgramStart
 
 _OFF = "sandbox: off"
-_LESS = "or accept less with sandbox: {accept: landlock}"
+_LESS = "or use a container (sandbox: with), or accept less with sandbox: {accept: landlock}"
 _NO_NAMESPACES = (
     "this system refuses your programs namespaces of users. Have an administrator allow them: on Ubuntu to bubblewrap "
     "0.8 or newer alone, by a profile of AppArmor such as bwrap-userns-restrict, or to all programs by "
