@@ -163,7 +163,7 @@ class HostAdmin(PolicyAdmin):
                 f"nothing is installed for {server}: its command is not npx or uvx in a sandbox (without an image)"
             )
         try:
-            after = await installations.install(spec)
+            after = await installations.install(spec, again=True)
         except NotInstalled as problem:
             raise AdminError(str(problem)) from problem
         self._control.restart(server)

@@ -22,7 +22,6 @@ from typing import Any
 
 from config import StdioServer
 from config.read import read_text
-from config.sandbox import Install
 from host.sandbox.packages import Installer, NotInstallable, Wanted, wanted_by
 from host.sandbox.registry import Registry, registry_of
 
@@ -56,18 +55,18 @@ class Installed:
         return f"{self.name} {self.version} ({self.digest})"
 
 
-def wanted_text(wanted: Wanted, install: Install) -> str:
+def wanted_text(wanted: Wanted, scripts: bool) -> str:
     """What is installed for a command, whatever script of it is run."""
-    return json.dumps([wanted.installer, wanted.packages, wanted.python, install.scripts])
+    return json.dumps([wanted.installer, wanted.packages, wanted.python, scripts])
 
 
-def read_record(packages: Path, wanted: Wanted, install: Install) -> Installed | None:
+def read_record(packages: Path, wanted: Wanted, scripts: bool) -> Installed | None:
     """The record of what this command installs; None if that is not installed."""
     try:
         record = Installed(**json.loads(read_text(packages / _RECORD)))
     except (OSError, ValueError, TypeError):
         return None
-    is_wanted = record.wanted == wanted_text(wanted, install) and os.path.basename(record.place) == record.place
+    is_wanted = record.wanted == wanted_text(wanted, scripts) and os.path.basename(record.place) == record.place
     return record if is_wanted and (packages / record.place).is_dir() else None
 
 
@@ -143,7 +142,7 @@ def start_of(
         return ProgramStart(words)
     if script := script_there(wanted, str(spec.cwd), os.get_exec_path(dict(environment))):
         return ProgramStart((script, *wanted.arguments))
-    record = read_record(packages, wanted, sandbox.install)
+    record = read_record(packages, wanted, sandbox.install.scripts)
     if record is None:
         own = {name: value.reveal() for name, value in spec.env.items()}
         return ProgramStart(words, missing=Missing(wanted, registry_of(wanted, own, host), sandbox.install.scripts))

@@ -13,7 +13,7 @@ from host.sanitize import visible
 from host.storage.directory import ConfigDirectory
 from host.wire.link import LinkLost
 from host.wire.process import NotConfined, child_environment
-from host.worker import run_in_worker
+from host.worker import WorkerTimeout, run_in_worker
 
 if TYPE_CHECKING:
     from host.sandbox.installed import ProgramStart
@@ -131,6 +131,8 @@ async def _check(spec: StdioServer, start: ProgramStart) -> None:
         seal = await run_in_worker(seal_of, Path(start.place))
     except OSError as problem:
         seal = problem.strerror or ""
+    except WorkerTimeout:
+        raise LinkLost("its packages could not be compared with what was installed in time") from None
     if seal != start.record.seal:
         raise NotInstalled(f"its packages are not what was installed: colonnade install {spec.id} installs them again")
 

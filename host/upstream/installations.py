@@ -3,10 +3,6 @@ imported for that alone."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-import trio
-
 from config import ServerSpec, StdioServer
 from host.journal import Journal
 from host.policy.fingerprint import Launch, launch_of
@@ -26,7 +22,6 @@ class Installations:
         self._directory = directory
         self._keeper = keeper
         self._journal = journal
-        self._locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
 
     def launch(self, spec: ServerSpec) -> Launch:
         """The launch identity of a server, with what is installed for it."""
@@ -34,7 +29,7 @@ class Installations:
             return launch_of(spec)
         return launch_of(spec, packages_of(spec, self._directory))
 
-    async def install(self, spec: StdioServer) -> str:
+    async def install(self, spec: StdioServer, *, again: bool = False) -> str:
         """Install the packages of a server; see `install_packages`. Returns the version and digest.
 
         Raises:
@@ -42,5 +37,4 @@ class Installations:
         """
         from host.upstream.installing import install_packages
 
-        async with self._locks[spec.id]:
-            return str(await install_packages(spec, self._directory, self._keeper, self._journal))
+        return str(await install_packages(spec, self._directory, self._keeper, self._journal, again=again))

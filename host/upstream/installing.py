@@ -6,14 +6,16 @@ person has approved it. The program that it is for runs afterwards, from that fo
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import trio
 
@@ -32,6 +34,7 @@ from host.sandbox.installed import (
     digests,
     old_places,
     paths_in,
+    read_record,
     record_bytes,
     record_path,
     version_of,
@@ -49,8 +52,10 @@ from host.upstream.refusals import Refusals
 from host.wire.process import Keeper, NotConfined, SpawnError, child_environment
 from host.wire.stdio import CHUNK
 from host.wire.turns import Turns
-from host.worker import run_in_worker
+from host.worker import WorkerTimeout, run_in_worker
 
+LOCK_INTERVAL = 0.2
+"""Seconds between two looks whether another installation for the same server has ended."""
 LOOK_UP_TIMEOUT = 10.0
 """Seconds for looking up the name of a registry."""
 INSTALL_TIMEOUT = 600.0
@@ -94,28 +99,54 @@ class CannotInstall(NotInstalled):
 
 
 async def install_packages(
-    spec: StdioServer, directory: ConfigDirectory, keeper: Keeper, journal: Journal
+    spec: StdioServer, directory: ConfigDirectory, keeper: Keeper, journal: Journal, *, again: bool
 ) -> Installed:
-    """Install the packages of a server. If some are installed already, those are replaced once the new ones are there.
-    The folder that a running program uses stays until the next installation.
+    """Install the packages of a server, and `again` if they are installed already: those are replaced once the new ones
+    are there. The folder that a running program uses stays until the next installation.
 
     Raises:
         NotInstalled: they could not be installed.
     """
-    began, packages = trio.current_time(), packages_of(spec, directory)
+    packages = packages_of(spec, directory)
     work, place = packages.parent / "install", packages / secrets.token_hex(8)
+    missing = _missing(spec)
     try:
-        await run_in_worker(_remove, [work, *old_places(packages)])
-        place.mkdir(mode=0o700, parents=True)
-        record = await _Installation(spec, directory, keeper, journal, place, work).run()
-        replace_file(record_path(packages), record_bytes(record))
+        async with _alone(packages):
+            began = trio.current_time()
+            if not again and (record := read_record(packages, missing.wanted, missing.scripts)) is not None:
+                return record  # another host of this configuration was faster
+            await run_in_worker(_remove, [work, *old_places(packages)])
+            place.mkdir(mode=0o700)
+            try:
+                record = await _Installation(spec, directory, keeper, journal, place, work, missing).run()
+                replace_file(record_path(packages), record_bytes(record))
+            finally:
+                with trio.CancelScope(shield=True):
+                    await run_in_worker(_remove, [work])
     except OSError as problem:
         raise CannotInstall(f"its packages cannot be stored: {problem.strerror}") from problem
-    finally:
-        with trio.CancelScope(shield=True):
-            await run_in_worker(_remove, [work])
+    except WorkerTimeout as problem:
+        raise CannotInstall("its packages could not be looked through in time") from problem
     journal.note(PackagesInstalled(spec.id, str(record), trio.current_time() - began))
     return record
+
+
+def _open_lock(packages: Path) -> BinaryIO:
+    packages.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return open(packages.parent / "install.lock", "wb")
+
+
+@asynccontextmanager
+async def _alone(packages: Path) -> AsyncIterator[None]:
+    """Wait until no other host, and nobody else in this one, installs packages of this server; for the block."""
+    with _open_lock(packages) as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await trio.sleep(LOCK_INTERVAL)
+        yield
 
 
 class _Installation:
@@ -127,6 +158,7 @@ class _Installation:
         journal: Journal,
         place: Path,
         work: Path,
+        missing: Missing,
     ) -> None:
         self._spec = spec
         self._directory = directory
@@ -134,12 +166,11 @@ class _Installation:
         self._journal = journal
         self._place = place
         self._work = work
-        self._missing = _missing(spec)
+        self._missing = missing
 
     async def run(self) -> Installed:
         """Install; the record of it."""
-        spec, place, missing = self._spec, self._place, self._missing
-        assert spec.sandbox is not None
+        place, missing = self._place, self._missing
         interpreter, without = "", list[str]()
         if missing.wanted.installer is Installer.NPM:
             await self._run(_npm_words(missing, place))
@@ -154,7 +185,7 @@ class _Installation:
             raise CannotInstall(f"its command {problem}") from problem
         digest, seal = await run_in_worker(digests, place, frozenset(without))
         return Installed(
-            wanted_text(missing.wanted, spec.sandbox.install),
+            wanted_text(missing.wanted, missing.scripts),
             place.name,
             missing.wanted.name,
             version_of(missing.wanted, place) or "of no version",

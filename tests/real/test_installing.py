@@ -67,8 +67,14 @@ def test_what_is_installed_waits_for_a_person_and_runs_without_a_network(
         shown = said(file, "definitions", "--show")
         assert f"of-node from 127.0.0.1:{registry.port} by npm" in shown
         assert f"of-python from 127.0.0.1:{registry.port} by uv" in shown
+        refused = _run(["install", "node", "--config", str(file)], None, beside(file))
+        assert refused.returncode == 1
+        assert "nothing is installed for node yet: once a person has approved that" in refused.stderr
         approve(file)
         host.wait_ready(*SERVERS)
+        explained = said(file, "explain", "--server", "node")
+        assert "npx: its packages are installed once a person has approved that" in explained
+        assert "installed: of-node 1.0.0 (sha256:" in explained
         assert "1.0.0" in call(file, "node__version")
         assert "1.0" in call(file, "python__version")
     assert registry.connections

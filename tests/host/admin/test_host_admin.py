@@ -202,6 +202,13 @@ async def test_a_person_controls_the_servers_of_a_host() -> None:
         assert host.control.done == [("restart", "gh"), ("set_disabled", "gh", True)]
 
 
+async def test_nothing_is_installed_for_a_server_at_a_url() -> None:
+    async with opened() as host:
+        with pytest.raises(AdminError, match="gh is no program that is started here"):
+            awaited(host.admin.control("gh", "install"))
+        assert host.control.done == []
+
+
 async def test_a_reload_says_what_came_of_it() -> None:
     async with opened() as host:
         said = await host.admin.reload(apply=True, shown="c1")

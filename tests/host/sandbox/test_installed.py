@@ -29,8 +29,6 @@ from host.sandbox.installed import (
 )
 from host.sandbox.packages import NotInstallable, Wanted, wanted_by
 
-NO_SCRIPTS, SCRIPTS = Install(), Install(scripts=True)
-
 
 def wanted(command: str) -> Wanted:
     found = wanted_by(shlex.split(command))
@@ -52,7 +50,7 @@ def manifest(place: Path, name: str, **members: object) -> None:
 
 
 def recorded(packages: Path, command: str, place: str = "p") -> Installed:
-    made = Installed(wanted_text(wanted(command), NO_SCRIPTS), place, "a", "1", "", "sha256:1", "sha256:2")
+    made = Installed(wanted_text(wanted(command), False), place, "a", "1", "", "sha256:1", "sha256:2")
     (packages / "p").mkdir(parents=True, exist_ok=True)
     record_path(packages).write_bytes(record_bytes(made))
     return made
@@ -60,11 +58,11 @@ def recorded(packages: Path, command: str, place: str = "p") -> Installed:
 
 def test_a_record_is_for_what_is_installed_whatever_is_run_of_it(tmp_path: Path) -> None:
     made = recorded(tmp_path, "npx a@1 x")
-    assert read_record(tmp_path, wanted("npx -y a@1 y"), NO_SCRIPTS) == made
-    assert read_record(tmp_path, wanted("npx -p a@1 other"), NO_SCRIPTS) == made
-    assert read_record(tmp_path, wanted("npx a@2"), NO_SCRIPTS) is None
-    assert read_record(tmp_path, wanted("npx a@1"), SCRIPTS) is None
-    assert read_record(tmp_path, wanted("uvx a==1"), NO_SCRIPTS) is None
+    assert read_record(tmp_path, wanted("npx -y a@1 y"), False) == made
+    assert read_record(tmp_path, wanted("npx -p a@1 other"), False) == made
+    assert read_record(tmp_path, wanted("npx a@2"), False) is None
+    assert read_record(tmp_path, wanted("npx a@1"), True) is None
+    assert read_record(tmp_path, wanted("uvx a==1"), False) is None
 
 
 @pytest.mark.parametrize("damage", ["missing", "text", "members", "place", "outside"])
@@ -78,7 +76,7 @@ def test_a_record_that_is_none(tmp_path: Path, damage: str) -> None:
         record_path(tmp_path).write_text('{"wanted": 1}')
     elif damage == "place":
         (tmp_path / "p").rmdir()
-    assert read_record(tmp_path, wanted("npx a"), NO_SCRIPTS) is None
+    assert read_record(tmp_path, wanted("npx a"), False) is None
 
 
 def test_old_places_are_those_beside_the_record(tmp_path: Path) -> None:
@@ -211,7 +209,9 @@ def test_packages_are_missing_until_they_are_installed(tmp_path: Path) -> None:
     spec = server("npx", "a@1", "x")
     missing = start_of(spec, tmp_path, {"PATH": "/nowhere"}, {}).missing
     assert str(missing) == "a@1 from registry.npmjs.org by npm"
-    wide = start_of(server("uvx", "a", sandbox=Sandbox(install=SCRIPTS)), tmp_path, {"PATH": "/nowhere"}, {}).missing
+    wide = start_of(
+        server("uvx", "a", sandbox=Sandbox(install=Install(scripts=True))), tmp_path, {"PATH": "/nowhere"}, {}
+    ).missing
     assert str(wide) == "a from pypi.org, files.pythonhosted.org by uv, and runs what they install with"
     made = recorded(tmp_path, "npx a@1")
     manifest(tmp_path / "p", "a", bin="x.js")

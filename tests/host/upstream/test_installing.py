@@ -50,12 +50,12 @@ class Place:
             sandbox=Sandbox(install=install or Install()),
         )
 
-    async def install(self, spec: StdioServer) -> Installed:
+    async def install(self, spec: StdioServer, *, again: bool = False) -> Installed:
         journal = Journal()
         journal.subscribe(self.events.append)
         async with open_keeper() as keeper:
             try:
-                return await install_packages(spec, self.directory, keeper, journal)
+                return await install_packages(spec, self.directory, keeper, journal, again=again)
             except NotInstalled as problem:
                 failed = problem
         raise failed
@@ -109,7 +109,7 @@ async def test_it_has_the_same_digest_when_it_is_installed_again(
     place: Place, words: tuple[str, ...], name: str, version: str
 ) -> None:
     spec = place.spec(*words)
-    first, second = await place.install(spec), await place.install(spec)
+    first, second = await place.install(spec), await place.install(spec, again=True)
     assert first.place != second.place
     assert (first.digest, first.version) == (second.digest, version)
     files = place.registry.npm if name in place.registry.npm else place.registry.python
@@ -120,10 +120,24 @@ async def test_it_has_the_same_digest_when_it_is_installed_again(
     }
     if name == "of-python":
         files[name] = {"of_python-1.0.1-py3-none-any.whl": files[name]["1.0.1"]}
-    third = await place.install(spec)
+    third = await place.install(spec, again=True)
     assert (third.version, third.digest != first.digest) == ("1.0.1", True)
     packages = packages_of(spec, place.directory)
     assert {each.name for each in packages.iterdir()} == {"installed.json", second.place, third.place}
+
+
+@needs_npm
+async def test_two_hosts_install_once(place: Place) -> None:
+    spec, made = place.spec("npx", "of-node"), list[Installed]()
+
+    async def install() -> None:
+        made.append(await place.install(spec))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(install)
+        nursery.start_soon(install)
+    assert made[0] == made[1]
+    assert len([event for event in place.events if isinstance(event, PackagesInstalled)]) == 1
 
 
 @pytest.mark.parametrize(("words", "name", "version"), BOTH)
