@@ -163,8 +163,8 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
             if after:
                 continue
             found.append("it is enabled")
-        elif name == "sandbox" and before is None:
-            continue  # it is confined now
+        elif name == "sandbox" and before is None and after.with_ is None:
+            continue  # it is confined now, and the same program: that of a container is in an image
         elif name == "overrides":
             waiting, before = compare_overrides(before, after)
             found += [f"overrides.{each} has changed" for each in waiting]

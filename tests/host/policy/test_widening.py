@@ -161,6 +161,14 @@ def test_another_sandbox_waits_and_so_does_none(tmp_path: Path) -> None:
         assert widenings(old, new) == {"s": ("sandbox has changed",)}
 
 
+def test_a_container_for_a_program_that_had_no_sandbox_waits(tmp_path: Path) -> None:
+    """Its image has another program under the same command, which would get the same secrets."""
+    old = config(tmp_path, BASE)
+    new = config(tmp_path, f"{BASE}, sandbox: {{with: podman, image: other}}")
+    assert widenings(old, new) == {"s": ("sandbox has changed",)}
+    assert without_widenings(old, new).servers["s"] == old.servers["s"]
+
+
 def test_an_untrusted_program_gets_out_of_its_sandbox_only_with_a_person(tmp_path: Path) -> None:
     """What waits has the sandbox that its trust gave it, and says so."""
     bare = BASE.replace(", trust: standard", "")
