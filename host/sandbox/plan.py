@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from config import StdioServer
-from config.read import read_text
+from config.read import open_regular, read_text
 from config.sandbox import GIVEN, LOCALHOST, Destination, Means, Network, Sandbox
 from config.types import with_one_slash
 from host.sandbox.destinations import Inside, place
@@ -415,7 +415,7 @@ def _program(word: str, env: Mapping[str, str], cwd: str, depth: int = 0) -> Ite
 def _interpreter(path: str) -> str:
     """The program in the first line of a script, behind env if that is there; empty if there is none."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(Path(path)) as file:
             line = file.readline(256)
     except OSError:  # the user may execute it, but not read it
         return ""

@@ -108,14 +108,15 @@ async def install_packages(
         NotInstalled: they could not be installed.
     """
     packages = packages_of(spec, directory)
-    work, place = packages.parent / "install", packages / secrets.token_hex(8)
+    # What a former installation left in its home is never used: a link there could lead anywhere.
+    work, place = (packages / secrets.token_hex(8) for _ in range(2))
     missing = _missing(spec)
     try:
         async with _alone(packages):
             began = trio.current_time()
             if not again and (record := read_record(packages, missing.wanted, missing.scripts)) is not None:
                 return record  # another host of this configuration was faster
-            await run_in_worker(_remove, [work, *old_places(packages)])
+            await run_in_worker(_remove, old_places(packages))
             place.mkdir(mode=0o700)
             try:
                 record = await _Installation(spec, directory, keeper, journal, place, work, missing).run()
@@ -173,6 +174,9 @@ class _Installation:
         place, missing = self._place, self._missing
         interpreter, without = "", list[str]()
         if missing.wanted.installer is Installer.NPM:
+            home = self._work / "home"
+            home.mkdir(mode=0o700, parents=True)
+            (home / ".npmrc").write_text(_npm_settings(missing))
             await self._run(_npm_words(missing, place))
         else:
             python = place / UV_FOLDER / "bin" / "python"
@@ -203,7 +207,6 @@ class _Installation:
         env = confined_environment(confined.sandbox, child_environment({}), _variables(missing), work)
         try:
             plan = plan_of(confined, env, work, self._directory, start, [str(self._place)])
-            (work / "home" / ".npmrc").write_text(_npm_settings(missing))
             async with self._keeper.open_child(start.words, env=env, cwd="/", grace=_GRACE, sandbox=plan) as child:
                 child.close_stdin()
                 turns, refusals = Turns(), _Told(spec.id, self._journal)

@@ -19,6 +19,7 @@ from config.sandbox import Install, Sandbox
 from host.journal import Event, Journal, PackagesInstalled
 from host.sandbox.installed import Installed, record_path
 from host.storage.directory import ConfigDirectory, open_state
+from host.upstream import installing
 from host.upstream.confinement import NotInstalled, confine, packages_of
 from host.upstream.installing import CannotInstall, install_packages
 from host.wire.process import open_keeper
@@ -172,7 +173,26 @@ async def test_scripts_of_npm_run_only_if_the_file_says_so(place: Place, scripts
     folder = packages_of(spec, place.directory) / record.place / "npm" / "node_modules" / "of-node"
     assert (folder / "made").exists() is scripts
     if scripts:
-        assert (folder / "home").read_text() == f"{packages_of(spec, place.directory).parent}/install/home\n"
+        home = Path((folder / "home").read_text().strip())
+        assert home.parents[1] == packages_of(spec, place.directory)
+
+
+@needs_npm
+async def test_a_link_that_an_installation_leaves_is_not_written_through(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script makes its home a folder that its user cannot empty. For user 0, which can, nothing is removed here."""
+    monkeypatch.setattr(installing, "_remove", len)
+    (target := tmp_path / "target").write_text("of the user")
+    plant = f"ln -sf {target} $HOME/.npmrc; chmod 500 $HOME; touch planted"
+    made = npm_archive("of-node", "2.0.0", {"x.js": "#!/usr/bin/env node"}, scripts={"postinstall": plant})
+    place.registry.npm["of-node"] = {"2.0.0": made}
+    spec = place.spec("npx", "of-node", install=Install(scripts=True))
+    for again in (False, True):
+        record = await place.install(spec, again=again)
+        folder = packages_of(spec, place.directory) / record.place / "npm" / "node_modules" / "of-node"
+        assert (folder / "planted").exists()
+    assert target.read_text() == "of the user"
 
 
 @needs_uv
