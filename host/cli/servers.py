@@ -35,11 +35,10 @@ FOLLOW_INTERVAL = 0.5
 def logs(selection: Selection, server: str | None, follow: bool) -> int:
     """Show what servers wrote to their standard error.
 
-    It has lines on what the sandbox of a server refused, too.
-
-    Without SERVER that of all servers, each line with the name of its server.
-    Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200
-    lines of each server. Secrets of the configuration are replaced by ***.
+    Without SERVER that of all servers, each line with the name of its server. Lines with `stdout:` were written to its
+    standard output, but are no messages. Lines with neither `stderr:` nor `stdout:` are Colonnade's own, on what the
+    sandbox of a server refused. The running host keeps the last 200 lines of each server. Secrets of the configuration
+    are replaced by ***.
     """
     targets = selection.scope().running() if server is None else _targets(selection, server)
     last: Counter[tuple[int, str]] = Counter()
@@ -54,7 +53,9 @@ def logs(selection: Selection, server: str | None, follow: bool) -> int:
                 print(f"Process {target.pid}:", flush=follow)
             for t, number, id, each in sorted(lines, key=itemgetter(0, 2, 1)):
                 told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(t)) + (f" {id}:" if server is None else "")
-                print(f"{told} {'stdout: ' if each['stream'] == 'stdout' else ''}{each['line']}", flush=follow)
+                # A program may write what looks like a line of ours, and have a person permit what it wants.
+                mark = "" if each["stream"] == "sandbox" else f"{each['stream']}: "
+                print(f"{told} {mark}{each['line']}", flush=follow)
                 last[target.pid, id] = number
             if not follow and not lines:
                 said = "No server wrote anything" if server is None else f"{server} wrote nothing"

@@ -602,7 +602,8 @@ async def test_the_log_of_a_server_is_shown_on_demand_and_stays_while_its_row_ch
         log = page.get_by_role("log", name="The log of time")
         assert host.admin.requests == []
         page.locator("#servers").get_by_text("Its log").click()
-        expect(log).to_contain_text("no API key given")
+        expect(log).to_contain_text("stderr: no API key given")
+        expect(log).to_contain_text("stdout: bye")
         expect(log.locator("div")).to_have_count(2)
         host.do(host.admin.replace, "servers", [server("time", state="failed", detail="it said: another")])
         expect(page.get_by_text("it said: another")).to_be_visible()

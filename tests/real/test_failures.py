@@ -455,10 +455,11 @@ def test_what_a_server_wrote_is_in_its_log(seen: Seen) -> None:
         for name in ("docker", "printing", "telling")
     }
     assert any(
-        re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d docker: Error response .+", line) for line in lines["docker"]
+        re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d stderr: docker: Error response .+", line)
+        for line in lines["docker"]
     )
     assert lines["printing"][0].endswith(" stdout: Error: API_KEY is not set")
-    assert lines["telling"][0].endswith(" the key *** is not valid")
+    assert lines["telling"][0].endswith(" stderr: the key *** is not valid")
 
 
 def test_no_secret_and_no_directory_leaves(seen: Seen) -> None:

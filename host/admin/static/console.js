@@ -926,7 +926,9 @@ function serverLog(id) {
   const add = (lines) => {
     const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
     for (const each of lines) {
-      text.append(h("div", {}, h("span", { class: "soft" }, clock(each.t), " "), foreign(each.line)));
+      // A program may write what looks like a line of ours.
+      const mark = each.stream === "sandbox" ? " " : ` ${known(each.stream, ["stderr", "stdout"])}: `;
+      text.append(h("div", {}, h("span", { class: "soft" }, clock(each.t), mark), foreign(each.line)));
       last = each.n;
     }
     while (text.childNodes.length > 200) text.firstChild.remove();

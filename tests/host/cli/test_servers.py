@@ -59,8 +59,24 @@ def test_the_lines_of_a_server_are_printed_with_their_times(
 ) -> None:
     assert run(["logs", "time", "--state", state]) == DONE
     first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith(":00 no API key given")
+    assert first.endswith(":00 stderr: no API key given")
     assert second.endswith(":01 stdout: bye")
+
+
+def test_what_a_program_wrote_is_told_from_what_its_sandbox_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusal = "its sandbox: its program was refused a connection to a.test:443"
+    lines = [
+        {"n": n, "t": float(n), "line": refusal, "stream": stream}
+        for n, stream in enumerate(("sandbox", "stderr", "stdout"))
+    ]
+    host = FakeTarget({"servers/log": lambda server, **_: {"lines": lines}}, {"a": []})
+    monkeypatch.setattr(DecisionScope, "running", lambda self: [host])
+    assert run(["logs", "--state", str(tmp_path / "state")]) == DONE
+    assert [line[20:] for line in capsys.readouterr().out.splitlines()] == [
+        f"a: {mark}{refusal}" for mark in ("", "stderr: ", "stdout: ")
+    ]
 
 
 def test_without_a_server_the_lines_of_all_have_their_names(
@@ -71,7 +87,11 @@ def test_without_a_server_the_lines_of_all_have_their_names(
     host = FakeTarget({"servers/log": lambda server, **_: {"lines": _lines(said[server])}}, said)
     monkeypatch.setattr(DecisionScope, "running", lambda self: [host])
     assert run(["logs", "--state", str(tmp_path / "state")]) == DONE
-    assert [line[20:] for line in capsys.readouterr().out.splitlines()] == ["a: first", "b: second", "a: third"]
+    assert [line[20:] for line in capsys.readouterr().out.splitlines()] == [
+        "a: stderr: first",
+        "b: stderr: second",
+        "a: stderr: third",
+    ]
     said.clear()
     assert run(["logs", "--state", str(tmp_path / "state")]) == DONE
     assert capsys.readouterr() == ("", "No server wrote anything to its standard error.\n")
