@@ -84,7 +84,7 @@ def _tell(report: int, what: dict[str, str], listeners: Sequence[socket.socket] 
 def _apply(plan: dict[str, Any], way: str, group: ControlGroup | None, listeners: list[socket.socket]) -> str:
     if sys.platform != "linux":
         raise KernelRefused("Linux", errno.ENOSYS)
-    if plan["cpu"] is not None and (group is None or not group.has_cpu):
+    if plan["cpu"] is not None and group is None:
         raise KernelRefused("a share of the processors", errno.EOPNOTSUPP)
     be_ended_first()
     if group is not None:

@@ -18,17 +18,16 @@ _PERIOD = 100_000
 
 
 class ControlGroup:
-    """A group that was made. `has_cpu`: whether it can limit processor time."""
+    """A group that was made."""
 
-    def __init__(self, path: str, *, has_cpu: bool) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.has_cpu = has_cpu
 
     def limit(self, memory: int, processes: int, cpu: float | None) -> None:
         """Limit it: bytes of memory, with what is in files in memory; processes with threads; processors."""
         self._write("memory.max", str(memory))
         self._write("pids.max", str(processes))
-        if cpu is not None and self.has_cpu:
+        if cpu is not None:
             self._write("cpu.max", f"{int(cpu * _PERIOD)} {_PERIOD}")
         for name, text in {"memory.swap.max": "0", "memory.oom.group": "1"}.items():
             with contextlib.suppress(OSError):  # without swap, or before Linux 4.19
@@ -58,14 +57,15 @@ class ControlGroup:
 
 
 def make_group(plan: Mapping[str, Any], roots: tuple[str, ...] = _ROOTS) -> ControlGroup | None:
-    """Make a group with the limits of a plan below the nearest one above this process in which this user may; None if
-    there is none."""
+    """Make a group with the limits of a plan below the nearest one above this process in which this user may, and whose
+    groups have the controllers for all these limits; None if there is none."""
+    needed = {"memory", "pids"} if plan["cpu"] is None else {"memory", "pids", "cpu"}
     for root in roots:
         for place in _above(root):
             controllers = _read(f"{place}/cgroup.subtree_control").split()
-            if {"memory", "pids"} <= set(controllers) and os.access(f"{place}/cgroup.procs", os.W_OK):
+            if needed <= set(controllers) and os.access(f"{place}/cgroup.procs", os.W_OK):
                 _remove_empty(place)
-                made = ControlGroup(f"{place}/{_PREFIX}{os.getpid()}", has_cpu="cpu" in controllers)
+                made = ControlGroup(f"{place}/{_PREFIX}{os.getpid()}")
                 try:
                     os.mkdir(made.path)
                     made.limit(plan["memory"], plan["processes"] + OUR_PROCESSES, plan["cpu"])
@@ -84,9 +84,11 @@ def _above(root: str) -> list[str]:
 
 
 def _remove_empty(place: str) -> None:
-    """Remove the groups of subreapers that were killed. Those that are in use cannot be removed."""
+    """Remove the groups of subreapers that were killed, also of one that had the number of this process. Those that are
+    in use cannot be removed."""
     for name in os.listdir(place):
-        if name.startswith(_PREFIX) and not os.path.exists(f"/proc/{name.removeprefix(_PREFIX)}"):
+        pid = name.removeprefix(_PREFIX)
+        if name != pid and (pid == str(os.getpid()) or not os.path.exists(f"/proc/{pid}")):
             with contextlib.suppress(OSError):
                 os.rmdir(f"{place}/{name}")
 

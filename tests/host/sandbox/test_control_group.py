@@ -43,11 +43,17 @@ def test_it_is_made_below_the_nearest_that_may_have_some(root: Path) -> None:
 
 
 def test_a_share_of_the_processors_needs_its_controller(root: Path) -> None:
+    """The nearest group that gives it, which need not be the nearest one that gives the others."""
     (root / "user" / "app" / "cgroup.subtree_control").write_text("memory pids")
+    assert make_group(PLAN, (str(root),)) is None
+    without = make_group({**PLAN, "cpu": None}, (str(root),))
+    assert without is not None
+    assert not (Path(without.path) / "cpu.max").exists()
+    (root / "user" / "cgroup.subtree_control").write_text("cpu memory pids")
     made = make_group(PLAN, (str(root),))
     assert made is not None
-    assert not made.has_cpu
-    assert not (Path(made.path) / "cpu.max").exists()
+    assert Path(made.path).parent == root / "user"
+    assert (Path(made.path) / "cpu.max").read_text() == "150000 100000"
 
 
 @pytest.mark.parametrize("controllers", ["", "memory", "cpu pids"])
@@ -67,11 +73,12 @@ def test_one_that_cannot_be_limited_is_not_used(root: Path, monkeypatch: pytest.
 
 
 def test_those_of_processes_that_are_gone_are_removed(root: Path) -> None:
-    left, used = (root / "user" / "app" / f"colonnade-{pid}" for pid in (2**22 + 1, os.getppid()))
-    left.mkdir()
-    used.mkdir()
-    assert make_group(PLAN, (str(root),)) is not None
-    assert (left.exists(), used.exists()) == (False, True)
+    """Also one of a former process with the number of this one."""
+    left, used, own = (root / "user" / "app" / f"colonnade-{pid}" for pid in (2**22 + 1, os.getppid(), os.getpid()))
+    for each in (left, used, own):
+        each.mkdir()
+    assert (made := make_group(PLAN, (str(root),))) is not None
+    assert (left.exists(), used.exists(), made.path) == (False, True, str(own))
 
 
 @pytest.mark.parametrize(
