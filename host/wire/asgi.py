@@ -107,8 +107,8 @@ class Immediate(Protocol):
         self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, moves: Callable[[], object]
     ) -> Awaitable[None] | None:
         """Send a whole response. Its length is added to the headers. None if the client has taken it, or is gone;
-        otherwise await what is returned, to send the rest. `moves` is called whenever a part of a long one was taken.
-        """
+        otherwise await what is returned, to send the rest, or the connection breaks. `moves` is called whenever a part
+        of a long one was taken."""
 
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """Have `serve` go on with the response in the same task, once the app has returned: a stream that may be idle

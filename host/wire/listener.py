@@ -374,6 +374,7 @@ class _Request:
         "_content",
         "_given",
         "_has_left",
+        "_is_sending",
         "_left",
         "_reading",
         "_rest",
@@ -411,6 +412,7 @@ class _Request:
         self._reading = False
         self._rest: Coroutine[Any, Any, None] | None = None
         """Sends the rest of a part of the response."""
+        self._is_sending = False  # the client has not taken all of a whole response
         self._silence = math.inf  # seconds without a part of the response that end the present `wait_client`
         self._wait: Wait | None = None  # the end of `wait_client`, if that is known before
         self._take_body()
@@ -436,6 +438,7 @@ class _Request:
         self.is_ended = self._has_left = True
         if self._rest is not None:  # it was not sent, or was cancelled
             self._rest.close()
+        if self._rest is not None or self._is_sending:
             self._connection.abort()
         if self._reading:
             self._connection.wake_reader()
@@ -515,10 +518,15 @@ class _Request:
             raise RuntimeError("a response was begun already")
         ends = self._ends()
         head, body = self.response.whole(status, headers, body, self._connection.server.date(), closes=ends)
-        self.keeps_alive = not ends
-        if len(body) > CHUNK:
-            return self._connection.begin_write_of(head, body, moves)
-        return self._connection.begin_write(head + body)
+        self.keeps_alive, connection = not ends, self._connection
+        is_long = len(body) > CHUNK
+        rest = connection.begin_write_of(head, body, moves) if is_long else connection.begin_write(head + body)
+        self._is_sending = rest is not None
+        return None if rest is None else self._end_sending(rest)
+
+    async def _end_sending(self, rest: Awaitable[None]) -> None:
+        await rest
+        self._is_sending = False
 
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """See `asgi.Immediate`."""

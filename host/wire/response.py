@@ -107,12 +107,12 @@ class ResponseEncoder:
         Raises:
             ValueError: there are such ones, or a header would be read as several lines.
         """
-        self.is_begun, self.is_complete, self.closes = True, True, closes
         length = len(body)
         if self._method == "HEAD" or status in _WITHOUT_BODY:
             body = b""
         connection = b"connection: close\r\n" if closes else b""
         fields = _fields(headers)
+        self.is_begun, self.is_complete, self.closes = True, True, closes
         head = b"HTTP/1.1 %d \r\n%bcontent-length: %d\r\n%bdate: %b\r\n\r\n" % (
             status,
             fields,

@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -859,6 +859,37 @@ async def test_an_answer_that_the_client_does_not_take_at_once_is_sent_while_the
     assert len(rests) == 2
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("path", [b"/behind ", b"/dropped "])
+async def test_an_answer_that_is_not_sent_when_its_request_ends_is_followed_by_nothing(path: bytes) -> None:
+    """Another answer in its middle, or in its place, would be taken for its own."""
+    size = 32 * 1024 * 1024
+
+    async with trio.open_nursery() as nursery:
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            at_once = immediate(scope)
+            assert at_once is not None
+            if scope["path"] == "/":
+                await finish(send, b"next")
+                return
+            rest = at_once.begin_response(200, (), b"x" * size, _nothing)
+            assert rest is not None
+            if scope["path"] == "/behind":
+                nursery.start_soon(partial(_await, rest))
+                await trio.lowlevel.checkpoint()
+
+        async with serving(app) as site, await site.connect() as stream:
+            await stream.send_all(GET.replace(b"/ ", path) + GET)
+            answer = await everything(stream)
+    assert answer.count(b"HTTP/1.1 200 ") == 1
+    assert answer.count(b"x") < size
+
+
+async def _await(rest: Awaitable[None]) -> None:
+    await rest
+
+
 async def test_a_part_that_the_client_does_not_take_at_once_is_sent_before_anything_else() -> None:
     """Or breaks its connection."""
     size, taken = 32 * 1024 * 1024, list[bool | Wait]()
@@ -1053,6 +1084,21 @@ async def test_an_app_that_fails_before_the_first_byte_of_its_answer_was_sent_is
 
     async with serving(app) as site:
         answer = await ask(site, GET)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert len(caplog.records) == 1
+
+
+async def test_an_answer_with_a_header_that_it_must_not_have_is_answered_for_and_none_takes_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        at_once.begin_response(200, (("a", "b\r\nc: d"),) if scope["path"] == "/bad" else (), b"next", _nothing)
+
+    async with serving(app) as site:
+        answer = await ask(site, GET.replace(b"/ ", b"/bad ") + GET)
     assert answer.startswith(b"HTTP/1.1 500 ")
     assert answer.count(b"HTTP/1.1") == 1
     assert len(caplog.records) == 1
