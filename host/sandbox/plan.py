@@ -204,10 +204,11 @@ def make_mounts(sandbox: Sandbox, folder: Path, state: Path) -> tuple[dict[str, 
     paths, hidden = _Paths(written), os.path.realpath(state)
     read = {path: (_existing(paths, path), False) for path in sandbox.files.read}
     write = {path: (_existing(paths, path), True) for path in sandbox.files.write}
+    outermost = _outermost([real for real, _ in write.values()])  # below, the program may put links for the next start
     named = {
         path: (real, writable)
         for path, (real, writable) in {**read, **write}.items()
-        if not is_below_any(real, [hidden]) and (writable or not is_below_any(real, written))
+        if not is_below_any(real, [hidden]) and (real in outermost if writable else not is_below_any(real, written))
     }
     if any(writable and is_below_any(hidden, [real]) for real, writable in named.values()):
         raise CannotHide

@@ -15,7 +15,7 @@ from config.references import Secret
 from config.sandbox import Destination, Means, Network, Sandbox, SandboxFiles
 from host.sandbox.installed import ProgramStart
 from host.sandbox.paths import is_below_any
-from host.sandbox.plan import MissingFile, confined_environment, make_plan, needed
+from host.sandbox.plan import SHORT_TEMPORARY, MissingFile, confined_environment, make_mounts, make_plan, needed
 
 
 @pytest.fixture(autouse=True)
@@ -230,6 +230,18 @@ def test_a_link_that_the_program_may_have_made_is_not_followed(tmp_path: Path, h
     given = [*made["read"], *made["write"]]
     assert not [path for path in given if is_below_any(os.path.realpath(path), [str(home / ".ssh")])]
     assert made["write"] == [str(folder)]
+
+
+def test_a_link_that_the_program_may_have_made_is_no_mount_of_a_container(tmp_path: Path, home: Path) -> None:
+    """Client programs of containers follow links."""
+    (out := tmp_path / "out").mkdir()
+    (out / "data").symlink_to(home / ".ssh")
+    (out / "more").mkdir()
+    write = tuple(str(each) for each in (out, out / "data", out / "more"))
+    sandbox = Sandbox(files=SandboxFiles(read=write[1:2], write=write))
+    mounts, _ = make_mounts(sandbox, tmp_path / "state" / "own", tmp_path / "state")
+    own = {str(tmp_path / "state" / "own" / "home"), SHORT_TEMPORARY}
+    assert {place: real for place, real in mounts.items() if place not in own} == {str(out): (str(out), True)}
 
 
 def test_an_option_names_a_file_and_not_its_package(tmp_path: Path) -> None:
