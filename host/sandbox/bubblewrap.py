@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from host.sandbox.namespaces import ENTRIES_OF_ALL
@@ -31,11 +31,11 @@ def has_bubblewrap(plan: dict[str, Any]) -> bool:
     """Whether it is installed and confines by this plan: it starts a program that does nothing."""
     if shutil.which("bwrap", path=_FOLDERS) is None or plan["network"] not in (*_OTHER_NETWORKS, "all"):
         return False
-    words, passed = wrapped(plan, ["true"])
+    words, env, passed = wrapped(plan, ["true"], {"PATH": os.defpath})
     try:
         ended = subprocess.run(
             words,
-            env={"PATH": os.defpath},
+            env=env,
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -51,11 +51,18 @@ def has_bubblewrap(plan: dict[str, Any]) -> bool:
     return ended.returncode == 0
 
 
-def wrapped(plan: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The command that runs another one in bubblewrap by a plan (host/sandbox/plan.py), and the descriptors that it
-    needs, which are the caller's to close."""
+def wrapped(
+    plan: dict[str, Any], argv: Sequence[str], env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str], list[int]]:
+    """The command that runs another one in bubblewrap by a plan (host/sandbox/plan.py), the environment of bubblewrap
+    itself, and the descriptors that it needs, which are the caller's to close.
+
+    Args:
+        argv, env: the program's, whose characters stand for bytes (latin-1). Bubblewrap itself runs unconfined, so it
+            gets none of these variables: some name files that are loaded, and the program might write those.
+    """
     passed: list[int] = []
-    words = [shutil.which("bwrap", path=_FOLDERS) or "bwrap", *_FIXED]
+    words = [*_FIXED]
     if plan["network"] in _OTHER_NETWORKS:
         words.append("--unshare-net")
     words += [*_memory("/tmp", plan["temporary"]), *_files(plan)]
@@ -75,7 +82,11 @@ def wrapped(plan: dict[str, Any], argv: Sequence[str]) -> tuple[list[str], list[
     if (made := export_filter(alone=False, network=True)) is not None:
         passed.append(made)
         words += ["--seccomp", str(made)]
-    return [*words, "--", *argv], passed
+    own = (text.encode("latin-1") for name, value in env.items() for text in ("--setenv", name, value))
+    options = b"".join(b"%b\0" % each for each in (*map(os.fsencode, words), b"--clearenv", *own))
+    passed.append(_as_file(options))  # no other process may see them, as all do those of a command
+    program = shutil.which("bwrap", path=_FOLDERS) or "bwrap"
+    return [program, "--args", str(passed[-1]), "--", *argv], {"PATH": os.defpath}, passed
 
 
 def _files(plan: dict[str, Any]) -> list[str]:

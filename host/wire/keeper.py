@@ -317,9 +317,9 @@ class _Subreaper:
             self._confined = confined = _Confined(order["sandbox"])
             problem: str | None = _NOT_CONFINED
             for way in confined.ways():
-                with confined.wrapped(way, argv) as (words, passed):
+                with confined.wrapped(way, argv, env) as (words, variables, passed):
                     confine = confined.confine(way, self._control.fileno())
-                    problem = self._run(words, env, descriptors, confine, passed)
+                    problem = self._run(words, variables, descriptors, confine, passed)
                 if problem != _NOT_CONFINED:
                     break
             return problem
@@ -461,15 +461,18 @@ class _Confined:
         return ways(self._plan)
 
     @contextlib.contextmanager
-    def wrapped(self, way: str, argv: list[str]) -> Iterator[tuple[list[str], list[int]]]:
-        """The command that runs the program in this way, and the descriptors that it needs, for the block."""
+    def wrapped(
+        self, way: str, argv: list[str], env: dict[str, str]
+    ) -> Iterator[tuple[list[str], dict[str, str], list[int]]]:
+        """The command that runs the program in this way, its environment, and the descriptors that it needs, for the
+        block."""
         from host.sandbox.bubblewrap import wrapped
         from host.sandbox.confine import BUBBLEWRAP
 
         self.is_wrapped = way == BUBBLEWRAP
-        words, passed = wrapped(self._plan, argv) if self.is_wrapped else (argv, [])
+        words, variables, passed = wrapped(self._plan, argv, env) if self.is_wrapped else (argv, env, [])
         try:
-            yield words, passed
+            yield words, variables, passed
         finally:
             for descriptor in passed:
                 os.close(descriptor)

@@ -19,7 +19,7 @@ from host.sandbox import bubblewrap
 from host.sandbox.bubblewrap import has_bubblewrap
 from host.wire import keeper
 from host.wire.keeper import children_of
-from host.wire.process import NotConfined
+from host.wire.process import NotConfined, open_keeper
 from tests.host.sandbox.kit import PYTHON, confined, outcome_of, planned, said_by
 from tests.host.wire.processes import carrying, new_token, until
 from tests.kit.kernel import needs_bubblewrap
@@ -135,6 +135,29 @@ async def test_its_network(tmp_path: Path, network: Network, interfaces: str) ->
     )
     expected = interfaces or str(len(os.listdir("/sys/class/net")))
     assert await said_by(tmp_path, *PYTHON, code, sandbox=Sandbox(network=network)) == (0, expected)
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+async def test_it_has_no_variable_of_its_program_which_has_them_all(tmp_path: Path) -> None:
+    """Bubblewrap itself is unconfined, and LD_LIBRARY_PATH might name a folder that its program may write."""
+    words = (*PYTHON, "import os, sys; print(ascii(os.environb), flush=True); sys.stdin.read()")
+    env, plan = await planned(tmp_path, words, None)
+    env |= {"LD_LIBRARY_PATH": str(tmp_path), "EMPTY": "", "OTHER": "\N{LATIN SMALL LETTER E WITH ACUTE}\udcff"}
+    async with open_keeper() as keeper, keeper.open_child(words, env=env, cwd="/", sandbox=plan) as child:
+        text = (await anext(aiter(child.stdout))).decode()
+        assert all(f"{os.fsencode(name)!r}: {os.fsencode(value)!r}" in text for name, value in env.items()), text
+        assert environment_of(child.pid) == b"PATH=%b\0" % os.fsencode(os.defpath)
+
+
+async def test_paths_of_any_characters(tmp_path: Path) -> None:
+    (folder := tmp_path / "\N{LATIN SMALL LETTER E WITH ACUTE} \N{CJK UNIFIED IDEOGRAPH-65E5}\udcff").mkdir()
+    (folder / "x").write_text("there")
+    sandbox = Sandbox(SandboxFiles(read=(str(folder),)))
+    code = f"print(open({str(folder / 'x')!r}).read())"
+    assert await said_by(tmp_path, *PYTHON, code, sandbox=sandbox) == (0, "there")
 
 
 def test_a_system_that_lacks_it_or_permits_it_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
