@@ -27,6 +27,7 @@ MOST_LOOKED_AT = 200
 """Lines of one child that are compared, after which its text is taken for chatter."""
 LOOK_LIMIT = 1.0
 """Seconds for a look at whether a file is there, which may be on a network."""
+_MOUNTS = "/proc/self/mounts"
 MAX_WHAT = 200
 """Characters of what was refused."""
 
@@ -141,8 +142,20 @@ class SaidRefusals:
 
 async def _is_there(path: str) -> bool:
     with trio.move_on_after(LOOK_LIMIT):
-        return await trio.to_thread.run_sync(os.path.lexists, path, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(_exists, path, abandon_on_cancel=True)
     return False
+
+
+def _exists(path: str) -> bool:
+    """Whether a file is there. Below a mount of autofs nothing is looked for: a path such as /net/HOST would have this
+    machine connect to a host that a program without a network names."""
+    try:
+        with open(_MOUNTS, "rb") as file:
+            mounts = [line.split() for line in file]
+    except OSError:
+        mounts = []
+    automatic = [os.fsdecode(place).replace("\\040", " ") for _, place, kind, *_ in mounts if kind == b"autofs"]
+    return not is_below_any(path, automatic) and os.path.lexists(path)
 
 
 def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refusal | None:

@@ -197,6 +197,24 @@ async def test_a_file_that_is_nowhere_was_not_refused(tmp_path: Path) -> None:
     assert len(events) == 1
 
 
+async def test_no_file_is_looked_for_where_that_would_connect_to_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control is the same file below another mount."""
+    (tmp_path / "net of all").mkdir()
+    (tmp_path / "net of all" / "x").touch()
+    (mounts := tmp_path / "mounts").write_text("")
+    monkeypatch.setattr("host.upstream.refusals._MOUNTS", str(mounts))
+    for kind, told in (("autofs", 0), ("nfs4", 1)):
+        mounts.write_text(f"proc /proc proc rw 0 0\n-hosts {tmp_path}/net\\040of\\040all {kind} rw 0 0\n")
+        events: list[Event] = []
+        journal = Journal()
+        journal.subscribe(events.append)
+        said = SaidRefusals(Refusals("a", journal), Sandbox(), PLAN)
+        await said.take(f"ENOENT: no such file or directory, open '{tmp_path}/net of all/x'")
+        assert len(events) == told
+
+
 @needs_namespaces
 @pytest.mark.slow
 async def test_a_confined_program_that_ends_for_want_of_a_file(tmp_path: Path) -> None:
