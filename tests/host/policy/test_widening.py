@@ -161,6 +161,21 @@ def test_another_sandbox_waits_and_so_does_none(tmp_path: Path) -> None:
         assert widenings(old, new) == {"s": ("sandbox has changed",)}
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        *("files: {read: [/srv]}", "files: {write: [/srv]}", "network: loopback", "environment: [SHELL]"),
+        *("memory: 2GiB", "memory: 512MiB", "temporary: 1GiB", "cpu: 1.5", "processes: 65", "open_files: 257"),
+        *("install: {scripts: true}", "accept: landlock", "with: podman, image: x"),
+    ],
+)
+def test_each_key_of_a_sandbox_waits(more: str, tmp_path: Path) -> None:
+    strict, other = (config(tmp_path, f"{BASE}, sandbox: {each}") for each in ("strict", f"{{{more}}}"))
+    for old, new in ((strict, other), (other, strict)):
+        assert widenings(old, new) == {"s": ("sandbox has changed",)}
+        assert without_widenings(old, new).servers["s"] == old.servers["s"]
+
+
 def test_a_container_for_a_program_that_had_no_sandbox_waits(tmp_path: Path) -> None:
     """Its image has another program under the same command, which would get the same secrets."""
     old = config(tmp_path, BASE)
