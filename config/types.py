@@ -261,7 +261,7 @@ _RATE = r"[0-9]{1,10}/[0-9]{0,7}(?:s|min|h|day)"
 _RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
 _A_RATE = "a rate such as 5/s, 60/min, 100/5min, 20/h or 100000/day"
 _RATE_HINTS = {"s": ("sec", "second"), "min": ("m", "minute"), "h": ("hour", "hr"), "day": ("d", "days")}
-MOST_MEMORY, MOST_PROCESSES = 64 * 1024**3, 10_000
+MOST_MEMORY, MOST_PROCESSES, MOST_OPEN_FILES = 64 * 1024**3, 10_000, 65536
 """Of a confined program: bytes, and a number with threads."""
 _SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(B|KB|MB|KiB|MiB)"
 _LARGE_SIZE = _SIZE.replace("MiB", "MiB|GB|GiB")
@@ -867,7 +867,7 @@ StartFolder = Annotated[Path, BeforeValidator(_read_start_folder), _text()]
 FilePath = Annotated[Path, BeforeValidator(_read_file_path), AfterValidator(_from_folder), _NOT_EMPTY]
 ConfinedPath = Annotated[str, BeforeValidator(_read_confined_path), _NOT_EMPTY]
 DestinationText = Annotated[str, BeforeValidator(_read_destination), _text(_DESTINATION)]
-ConfinedDescriptors = Annotated[int, _whole_number(16, 65536), _number(16, 65536)]
+ConfinedDescriptors = Annotated[int, _whole_number(16, MOST_OPEN_FILES), _number(16, MOST_OPEN_FILES)]
 ConfinedProcesses = Annotated[int, _whole_number(1, MOST_PROCESSES), _number(1, MOST_PROCESSES)]
 ConfinedProcessors = Annotated[
     float,

@@ -13,6 +13,7 @@ from typing import Any
 
 from config import StdioServer
 from config.sandbox import Network, Sandbox
+from config.types import MOST_PROCESSES
 from host.sandbox.paths import is_below_any
 
 _PROXIES = tuple(
@@ -184,6 +185,9 @@ def _holding(sandbox: Sandbox, facts: RuntimeFacts, name: str, user: str) -> lis
         found += ["--read-only-tmpfs=false", "--http-proxy=false", "--pid=private", "--uts=private"]
     if facts.counts_by_rlimit:
         found += ["--userns=keep-id", f"--ulimit=nproc={processes}:{processes}"]
+    elif facts.is_podman:
+        # Without it, podman as root asks for four million, which it may not where the system gives root less.
+        found.append(f"--ulimit=nproc={MOST_PROCESSES}:{MOST_PROCESSES}")
     if facts.memory:
         found += [f"--memory={memory}", f"--memory-swap={memory}"]
     if facts.processes:

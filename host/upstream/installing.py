@@ -94,6 +94,10 @@ _REMEDIES = (
 """What a person can do, by what the program that installs wrote."""
 
 
+_OF_NAMES = ("user namespaces", "mounts", "a network of its own")
+"""Steps without which there is no network by name."""
+
+
 class CannotInstall(NotInstalled):
     """Packages were not installed. The text says which, why, and what to do."""
 
@@ -223,6 +227,13 @@ class _Installation:
                         how = await output.describe_end(child) if await child.wait() else ""
                     nursery.cancel_scope.cancel()
         except NotConfined as problem:
+            if problem.step in _OF_NAMES:
+                raise CannotInstall(
+                    f"its packages cannot be installed here ({problem.reason}): {missing.wanted.installer} is held to "
+                    "its registry by namespaces that Colonnade makes itself, not by bubblewrap or Landlock; have an "
+                    "administrator permit them to all programs, or install the packages yourself and name their script "
+                    "in the command"
+                ) from problem
             raise CannotConfine(spec, problem) from problem
         except SpawnError as problem:
             raise CannotInstall(

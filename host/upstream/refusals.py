@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from config.sandbox import Destination, Network, Sandbox, as_yaml
-from config.types import MOST_MEMORY, MOST_PROCESSES
+from config.types import MOST_MEMORY, MOST_OPEN_FILES, MOST_PROCESSES
 from host.journal import Journal, SandboxRefused
 from host.sandbox.paths import is_below_any
 from host.sanitize import shortened, visible
@@ -39,6 +39,18 @@ _SENTENCES = (
     r"|only-if-cached|network (?:was|is) disabled|network connectivity is disabled|nodename nor servname"
     r"|cannot connect to the docker daemon|failed to connect to the docker api"
 )
+_OF_MEMORY = (
+    r"\bMemoryError\b|\bENOMEM\b|std::bad_alloc|Array buffer allocation failed|memory allocation of \d+ bytes failed"
+    r"|(?i:out of memory|cannot allocate memory)"
+)
+_OF_PROCESSES = (
+    r"can't start new thread|pthread_create failed|\bspawn\b.*\bEAGAIN\b"
+    r"|(?i:\b(?:fork|clone)\b.*resource temporarily unavailable)"
+)
+_OF_OPEN_FILES = r"\bEMFILE\b|(?i:too many open files)(?! in system)"
+_OF_TEMPORARY = r"(?:\bENOSPC\b|(?i:no space left on device))(?!.*\bwatch)"
+"""Without what the system's limit of watched files is told by."""
+_OF_LIMITS = re.compile("|".join(f"({each})" for each in (_OF_MEMORY, _OF_PROCESSES, _OF_OPEN_FILES, _OF_TEMPORARY)))
 _WORDS = re.compile(rf"\b(?:{_CODES})\b|(?i:{_SENTENCES})")
 _OF_NETWORK = re.compile(
     r"ENETUNREACH|EAI_AGAIN|ENOTFOUND|ENOTCACHED|(?i:network|name resolution|name or service|such host|only-if-cached"
@@ -131,7 +143,11 @@ class SaidRefusals:
 
     async def take(self, line: str) -> None:
         """Look at a line of its output."""
-        if self._refusals.is_full or self._looked_at > MOST_LOOKED_AT or not _WORDS.search(line):
+        if (
+            self._refusals.is_full
+            or self._looked_at > MOST_LOOKED_AT
+            or not (_WORDS.search(line) or _OF_LIMITS.search(line))
+        ):
             return
         self._looked_at += 1
         found = find_refusal(line, self._sandbox, self._plan)
@@ -164,12 +180,14 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
         return _Refusal(
             "the daemon of Docker, which starts programs outside; sandbox: off has its client unconfined", None
         )
+    if limit := _OF_LIMITS.search(line):
+        return _limit_refusal(line, limit, sandbox)
     if not _WORDS.search(line):
         return None
     if _OF_NETWORK.search(line):
         return _network_refusal(line, sandbox)
     given: Sequence[str] = [*plan["read"], *plan["write"], *plan["links"]]
-    paths = [os.path.normpath(found[1] or found[2]) for found in _PATH.finditer(line)]
+    paths = _paths_in(line)
     path = next((each for each in paths if not is_below_any(each, given)), next(iter(paths), "/"))
     if path == "/" or is_below_any(path, ("/proc", "/sys", "/dev", *plan["own"])):
         return None
@@ -185,6 +203,33 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
         wider = replace(files, read=(*files.read, path))
     what = f'to {"write" if writes else "read"} "{path}"'
     return _Refusal(what, replace(sandbox, files=wider), path if _MISSING.search(line) or plan.get("image") else "")
+
+
+def _paths_in(line: str) -> list[str]:
+    return [os.path.normpath(found[1] or found[2]) for found in _PATH.finditer(line)]
+
+
+def _limit_refusal(line: str, found: re.Match[str], sandbox: Sandbox) -> _Refusal | None:
+    """The limit that a line means. A process that reaches one by itself gets an error, and lives on or ends by it."""
+    of_memory, of_processes, of_open_files, _ = found.groups()
+    memory, processes = min(2 * sandbox.memory, MOST_MEMORY), min(2 * sandbox.processes, MOST_PROCESSES)
+    mib = sandbox.memory // 1024**2
+    if of_memory:
+        what, wider = f"more than {mib} MiB of memory in one process", replace(sandbox, memory=memory)
+    elif of_processes:
+        # The stack of each thread is of its memory, as far as it reaches.
+        what = f"more processes or threads ({sandbox.processes} and {mib} MiB of memory are permitted)"
+        wider = replace(sandbox, processes=processes, memory=memory)
+    elif of_open_files:
+        what = f"more than {sandbox.open_files} open files in one process"
+        wider = replace(sandbox, open_files=min(2 * sandbox.open_files, MOST_OPEN_FILES))
+    else:
+        paths = _paths_in(line)
+        if paths and not any(is_below_any(each, ("/tmp", "/dev/shm")) for each in paths):
+            return None  # the disk of the machine is full
+        what = f"more than {sandbox.temporary // 1024**2} MiB of temporary files in /tmp or /dev/shm"
+        wider = replace(sandbox, temporary=min(2 * sandbox.temporary, MOST_MEMORY))
+    return _Refusal(what, None if wider == sandbox else wider)
 
 
 def _network_refusal(line: str, sandbox: Sandbox) -> _Refusal | None:

@@ -90,6 +90,13 @@ def test_a_command_of_docker() -> None:
     assert not any("nproc" in word or "userns" in word or "http-proxy" in word for word in argv)
 
 
+def test_podman_as_root_does_not_ask_for_its_own_limit_of_processes() -> None:
+    argv = of(replace(ROOTLESS, rootless=False, memory=True, processes=True))
+    assert "--ulimit=nproc=10000:10000" in argv
+    assert "--pids-limit=65" in argv
+    assert not any("userns" in word for word in argv)
+
+
 def test_root_of_a_rootless_daemon_is_the_user() -> None:
     assert "--user=0:0" in of(replace(DAEMON, rootless=True))
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
@@ -22,7 +23,7 @@ from host.storage.directory import ConfigDirectory, open_state
 from host.upstream import installing
 from host.upstream.confinement import NotInstalled, confine, packages_of
 from host.upstream.installing import CannotInstall, install_packages
-from host.wire.process import open_keeper
+from host.wire.process import NotConfined, open_keeper
 from tests.kit.kernel import needs_namespaces
 from tests.kit.registry import PackageRegistry, npm_archive, package_registry, sdist, wheel
 
@@ -275,3 +276,23 @@ async def test_a_registry_that_is_not_reached(place: Place, words: tuple[str, ..
     place.registry.port = 9
     with pytest.raises(CannotInstall, match="the registry is not reached"):
         await place.install(place.spec(*words))
+
+
+@dataclass
+class _Refusing:
+    """A keeper where the system refuses this step."""
+
+    step: str
+
+    def open_child(self, *_: object, **__: object) -> object:
+        raise NotConfined(self.step, "Operation not permitted")
+
+
+@needs_npm
+@pytest.mark.parametrize("step", ["user namespaces", "mounts", "a network of its own"])
+async def test_without_a_network_by_name_it_says_that_nothing_is_installed(place: Place, step: str) -> None:
+    said = rf"cannot be installed here \({step}: Operation not permitted\): npm is held to its registry .*yourself"
+    with pytest.raises(CannotInstall, match=said):
+        await install_packages(
+            place.spec("npx", "-y", "of-node"), place.directory, cast(Any, _Refusing(step)), Journal(), again=False
+        )

@@ -13,6 +13,7 @@ import trio
 from config import StdioServer
 from config.references import Secret
 from config.sandbox import Destination, Network, Sandbox, SandboxFiles
+from config.types import MOST_MEMORY
 from host.journal import Event, Journal, SandboxRefused
 from host.storage.directory import open_state
 from host.upstream.connect import open_link
@@ -267,3 +268,75 @@ async def test_a_program_whose_processes_have_too_much_together(tmp_path: Path) 
         "a: its sandbox: its program was refused more than 128 MiB of memory, for all together; to allow it, write "
         "sandbox: {memory: 256MiB}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "allow"),
+    [
+        ("MemoryError", "more than 1024 MiB of memory in one process", {"memory": 2 * 1024**3}),
+        (
+            "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+            "more than 1024 MiB of memory in one process",
+            {"memory": 2 * 1024**3},
+        ),
+        (
+            "RangeError: Array buffer allocation failed",
+            "more than 1024 MiB of memory in one process",
+            {"memory": 2 * 1024**3},
+        ),
+        (
+            "RuntimeError: can't start new thread",
+            "more processes or threads (64 and 1024 MiB of memory are permitted)",
+            {"processes": 128, "memory": 2 * 1024**3},
+        ),
+        (
+            "Error: spawn /usr/bin/git EAGAIN",
+            "more processes or threads (64 and 1024 MiB of memory are permitted)",
+            {"processes": 128, "memory": 2 * 1024**3},
+        ),
+        (
+            "sh: 1: Cannot fork: Resource temporarily unavailable",
+            "more processes or threads (64 and 1024 MiB of memory are permitted)",
+            {"processes": 128, "memory": 2 * 1024**3},
+        ),
+        (
+            "OSError: [Errno 24] Too many open files: '/dev/null'",
+            "more than 256 open files in one process",
+            {"open_files": 512},
+        ),
+        (
+            "Error: ENOSPC: no space left on device, write",
+            "more than 64 MiB of temporary files in /tmp or /dev/shm",
+            {"temporary": 128 * 1024**2},
+        ),
+        (
+            "cp: error writing '/tmp/x': No space left on device",
+            "more than 64 MiB of temporary files in /tmp or /dev/shm",
+            {"temporary": 128 * 1024**2},
+        ),
+    ],
+)
+def test_a_limit_that_one_process_reached(line: str, what: str, allow: dict[str, Any]) -> None:
+    found = find_refusal(line, Sandbox(), PLAN)
+    assert found is not None
+    assert (found.what, found.allow) == (what, replace(Sandbox(), **allow))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp: error writing '/srv/out/x': No space left on device",
+        "Error: ENOSPC: System limit for number of file watchers reached, watch '/srv/given'",
+        "OSError: [Errno 23] Too many open files in system: '/srv/given/x'",
+        "BlockingIOError: [Errno 11] Resource temporarily unavailable: 'fd'",
+    ],
+)
+def test_a_limit_that_is_not_of_its_sandbox(line: str) -> None:
+    assert find_refusal(line, Sandbox(), PLAN) is None
+
+
+def test_nothing_more_than_the_most_is_proposed() -> None:
+    full = replace(Sandbox(), memory=MOST_MEMORY)
+    found = find_refusal("MemoryError", full, PLAN)
+    assert found is not None
+    assert found.allow is None
