@@ -84,7 +84,7 @@ class Resolver:
         else:
             server = _listing_server(target)
             is_listed, is_old = self._upstreams.are_listed(caller, server), self._upstreams.are_old(caller, server)
-        is_missing = not target.is_shown and self._is_missing(target, method, caller)
+        is_missing = self._misses(target, method, caller) if target.kind is RESOURCE else not target.is_shown
         if is_listed and not is_old and not is_missing:
             return READY
         return Known(is_listed=is_listed, is_missing=is_missing, is_old=is_old)
@@ -116,12 +116,10 @@ class Resolver:
         view = self._views.view(caller.endpoint.view)
         return caller.endpoint.server is None and view.names.plain and target.asked not in view.reserved
 
-    def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
-        """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
-        same time. A resource need not be listed, if its URI names its server."""
-        if target.kind is RESOURCE:
-            return target.ref is None or (method == COMPLETION_COMPLETE and not self.is_offered(target, caller))
-        return not target.is_shown
+    def _misses(self, resource: ResolvedName, method: str, caller: Caller) -> bool:
+        """Whether a list might have the resource that does not show it. It need not be listed, if its URI names its
+        server. Other entries must be: one that is hidden counts as missing, and must take the same time."""
+        return resource.ref is None or (method == COMPLETION_COMPLETE and not self.is_offered(resource, caller))
 
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
