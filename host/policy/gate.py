@@ -61,8 +61,8 @@ class Admission(Struct, frozen=True):
     """The reason why an entry was found open to an exchange."""
 
     decision: RuleDecision
-    epoch: int
-    """Policy epoch of the decision. While it is unchanged, nothing has to be checked again."""
+    state: tuple[int, int]
+    """`Gate.state` before the decision. While it is unchanged, nothing has to be checked again."""
     access: AccessRequest | None = None
     """The access request that a person confirmed, now or with a grant before; None if no confirmation was needed."""
     grant: Grant | None = None
@@ -131,7 +131,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
 
     def _check_visible(self) -> None:
         policies, definitions = self._gate.policies, self._gate.definitions
-        if self.admission.epoch == policies.epoch:
+        if self.admission.state == self._gate.state:
             return
         caller = self.exchange.caller
         is_visible = definitions.is_visible(self.ref, self._gate.caller_name(caller))
@@ -201,7 +201,7 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
     def holds(self) -> bool:
         """Whether the caller may be notified now. What does not depend on the caller (`Definitions.is_visible_to_any`)
         is the same for all watchers, and the notifier checks it once."""
-        if self.admission.access is None and self.admission.epoch == self._gate.policies.epoch:
+        if self.admission.access is None and self.admission.state == self._gate.state:
             return True
         try:
             return self._gate._admit_unasked(self.exchange, self.ref) is not None
@@ -247,9 +247,15 @@ class Gate:
         self._open: dict[tuple[EntryRef, str, str], Admission | Judge] = {}
         """Judges of calls of open entries, by the name of their caller and the search tool that they came through, in
         the state below; where admissions need nothing else, the admission of these calls instead."""
-        self._open_in = (0, 0)
+        self._open_in = self.state
         self._offered: dict[EntryRef, tuple[int, Item, str, str]] = {}
         """What records say of open entries (item, fingerprint, launch), and the count of changes of the pins then."""
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The epoch of the policies and the count of changes of the pins, which change a moment before the epoch, or,
+        by a decision in another process, up to a second before. While it is the same, so is each decision."""
+        return self.policies.epoch, self.definitions.pins.changes
 
     def replace(self, servers: Mapping[str, ServerSpec], callers: Mapping[str, CallerSpec]) -> None:
         """Put these configurations into effect, all at once. Confirmations and grants end whose rule is gone or
@@ -284,7 +290,7 @@ class Gate:
             InvalidParams: the arguments are judged, and some readers take one of their members for another one.
         """
         caller = self.policies.caller_names.get(exchange.caller.identity, "")  # as `caller_name`, for speed
-        state = self.policies.epoch, self.definitions.pins.changes  # the pins change a moment before the epoch
+        state = self.policies.epoch, self.definitions.pins.changes  # as `state`, for speed
         if state != self._open_in:
             self._open_in = state
             self._open.clear()
@@ -300,7 +306,7 @@ class Gate:
             judge = self.definitions.judge(ref, caller, exchange.through)
             if may_keep:
                 self._open[key] = judge
-        server, epoch, raw_arguments = ref.server, self.policies.epoch, _raw_arguments(exchange)
+        server, raw_arguments = ref.server, _raw_arguments(exchange)
         arguments = judge.decode_judged(raw_arguments)
         decision = judge.decide(arguments)
         if decision.verdict is _DENY:
@@ -316,7 +322,7 @@ class Gate:
                 self.decision_log.record_denied(self._audit_record(exchange, ref, AMBIGUOUS_ARGUMENTS))
                 raise InvalidParams(describe_twin(twin))
         if decision.verdict is _ALLOW:
-            admission = Admission(decision, epoch)
+            admission = Admission(decision, state)
             if may_keep and judge.paths is None:
                 self._open[key] = admission
             return self._call_permit(exchange, ref, admission)
@@ -340,7 +346,7 @@ class Gate:
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, ref, decision)
         grant = await self.authorizer.authorize(access, context, client, denied)
-        return self._call_permit(exchange, ref, Admission(decision, epoch, access, grant))
+        return self._call_permit(exchange, ref, Admission(decision, state, access, grant))
 
     def admit_without_confirmation(
         self, exchange: Exchange, ref: EntryRef, *, exists: bool = True
@@ -370,12 +376,12 @@ class Gate:
         server = ref.server
         if not (self.policies.has_server(server) and self.policies.views.offers(exchange.caller.endpoint, ref)):
             return None
-        epoch, judge = self.policies.epoch, self.definitions.judge(ref, self.caller_name(exchange.caller))
+        state, judge = self.state, self.definitions.judge(ref, self.caller_name(exchange.caller))
         decision = judge.decide(judge.decode_judged(EMPTY_OBJECT))
         if decision.verdict is Verdict.DENY:
             return None
         if decision.verdict is Verdict.ALLOW:
-            return Admission(decision, epoch)
+            return Admission(decision, state)
         arguments = judge.decode(EMPTY_OBJECT)
         access = self._access_request(exchange, ref, EMPTY_OBJECT, arguments, decision)
         grant = self.authorizer.grants.find(access)
@@ -383,7 +389,7 @@ class Gate:
         if grant is None or grant.scope is Scope.ONCE:
             why = f"this {ref.kind} of {server} needs a person's consent, which was not given"
             raise ConfirmationRequired(server, why)
-        return Admission(decision, epoch, access, grant)
+        return Admission(decision, state, access, grant)
 
     def _call_permit(self, exchange: Exchange, ref: EntryRef, admission: Admission) -> CallPermit:
         server = ref.source.server
@@ -415,7 +421,7 @@ class Gate:
     def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
         """Check the request by what holds now, spend its grant if it needs one, and return its audit record."""
         exchange, ref, admission = permit.exchange, permit.ref, permit.admission
-        if admission.epoch != self.policies.epoch:
+        if admission.state != self.state:
             spec = self.policies.spec(ref.server)
             known = spec is not None and not spec.disabled
             caller = self.caller_name(exchange.caller)

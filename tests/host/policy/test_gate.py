@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ from host.policy.rules import NO_TOOL_RULES
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import TARGETED, Kind, Method
 from host.protocol.search_tools import CALL_TOOL, READ_TOOL
-from host.source import SHARED
+from host.source import SHARED, EntryRef
 from host.subject import Item, Subject
 from tests.kit.awaited import awaited
 from tests.kit.bodies import ARGUMENTS
@@ -185,7 +186,7 @@ async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed()
         offers(opened, "strict", "get_x", description="Other.")
         for permit in (plain, asked):
             assert permit is not None
-            assert permit.admission.epoch != opened.policies.epoch
+            assert permit.admission.state != opened.state
             with dispatched(permit):
                 permit.dispatch()  # once more
                 assert opened.decision_log.in_flight[permit.ref.server] == 1
@@ -310,6 +311,36 @@ async def test_what_happened_to_its_server_since_decides() -> None:
                 opened.replace(with_server("asking", consent=Consent(), trust=Trust.UNTRUSTED), {})
             with pytest.raises(StaleApproval), dispatched(permit):
                 pytest.fail(f"it went in spite of another {what}")
+
+
+@pytest.mark.parametrize("was_sent", [False, True])
+async def test_what_another_process_decided_counts_once_it_was_read_with_something_else(
+    was_sent: bool, tmp_path: Path
+) -> None:
+    """Not only when this process next looks for such decisions."""
+    add = entry("open", Kind.TOOL, "add")
+    with gate(state=tmp_path) as opened, gate(state=tmp_path) as other:
+        offers(opened, "strict", "get_x")
+        for each in (opened, other):
+            offers(each, "open", "add")
+        permit = await opened.admit(call(), add)
+        assert permit is not None
+        if was_sent:
+            permit.dispatch()
+        await other.definitions.revoke(add.item, other.definitions.fingerprint(add), Channel.CONSOLE.value)
+        offers(opened, "strict", "get_x")  # the same again: nothing is new
+        assert await denied_or_held(opened, add)
+        with pytest.raises(StaleApproval):
+            permit.dispatch()
+        permit.release()
+
+
+async def denied_or_held(opened: Gate, ref: EntryRef) -> bool:
+    """Whether a new call of it gets no permit."""
+    try:
+        return await opened.admit(call(), ref) is None
+    except StaleApproval:
+        return True
 
 
 async def test_what_is_dispatched_may_be_sent_once_more_unless_it_is_closed_by_then() -> None:

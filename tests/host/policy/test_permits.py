@@ -25,7 +25,7 @@ async def test_nobody_else_makes_a_permit(forged: object) -> None:
     with gate() as opened:
         judgement = opened.policies.rules("strict").evaluate(Kind.TOOL, "get_x")
         ref = entry("strict", Kind.RESOURCE, "x://y")
-        admission, meter = Admission(judgement, 0), opened.policies.meter("strict")
+        admission, meter = Admission(judgement, opened.state), opened.policies.meter("strict")
         record = RequestRecord(opened.decision_log)
         with pytest.raises(TypeError, match="only the policy"):
             CallPermit(forged, opened, call(), ref, admission, meter, record)
