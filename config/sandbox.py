@@ -118,6 +118,9 @@ def _read_network(value: object, info: ValidationInfo) -> Network | tuple[Destin
     return found
 
 
+_DIGEST = re.compile(r"(?:^|@)sha256:[0-9a-f]{64}$")
+
+
 class ContainerClient(StrEnum):
     """A client program that runs containers."""
 
@@ -225,7 +228,7 @@ class Sandbox(Strict):
     @property
     def names_one_image(self) -> bool:
         """Whether the image is named by what it is, and not by a tag that may be given to another one."""
-        return "sha256:" in self.image
+        return _DIGEST.search(self.image) is not None
 
     def beside_strict(self) -> dict[str, object]:
         """The members that are not those of `strict`, as plain values. A launch is known by them, so a new key with its
