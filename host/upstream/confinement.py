@@ -65,7 +65,8 @@ class CannotConfine(LinkLost):
 
     def __init__(self, spec: StdioServer, problem: NotConfined) -> None:
         assert spec.sandbox is not None
-        remedy = _REMEDIES.get(problem.step, "correct its sandbox")
+        is_lacking = problem.reason.endswith(": it is not there")
+        remedy = _REMEDIES.get(problem.step, "make it, or name its folder" if is_lacking else "correct its sandbox")
         remedy = remedy.replace("{runtime}", spec.runtime).replace("{image}", spec.sandbox.image)
         reason = problem.reason.replace("{runtime}", spec.runtime)
         why = "it cannot be confined as sandbox says"

@@ -106,6 +106,8 @@ class _Refusal:
     allow: Sandbox | None
     path: str = ""
     """A path that counts only if it is there for others."""
+    otherwise: _Refusal | None = None
+    """What counts if it is not."""
 
 
 class SaidRefusals:
@@ -151,7 +153,9 @@ class SaidRefusals:
             return
         self._looked_at += 1
         found = find_refusal(line, self._sandbox, self._plan)
-        if found is None or (found.path and not await _is_there(found.path)):
+        while found is not None and found.path and not await _is_there(found.path):
+            found = found.otherwise
+        if found is None:
             return
         self._refusals.tell(found.what, found.allow, certain=False)
 
@@ -196,13 +200,20 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
     if is_below_any(path, [plan["hidden"]]):
         return _Refusal(f'"{path}", which is of Colonnade itself', None)
     writes = bool(_WRITES.search(line)) or is_below_any(path, given)
+    at = path if _MISSING.search(line) or plan.get("image") else ""
+    if not writes:
+        files = replace(sandbox.files, read=(*sandbox.files.read, path))
+        return _Refusal(f'to read "{path}"', replace(sandbox, files=files), at)
+    if is_below_any(folder := os.path.dirname(path), sandbox.files.read):
+        # A file that is to be new cannot be named in a sandbox.
+        return replace(_write_refusal(path, sandbox), path=path, otherwise=_write_refusal(folder, sandbox))
+    return replace(_write_refusal(path, sandbox), path=at)
+
+
+def _write_refusal(path: str, sandbox: Sandbox) -> _Refusal:
     files = sandbox.files
-    if writes:
-        wider = replace(files, write=(*files.write, path), read=tuple(each for each in files.read if each != path))
-    else:
-        wider = replace(files, read=(*files.read, path))
-    what = f'to {"write" if writes else "read"} "{path}"'
-    return _Refusal(what, replace(sandbox, files=wider), path if _MISSING.search(line) or plan.get("image") else "")
+    wider = replace(files, write=(*files.write, path), read=tuple(each for each in files.read if each != path))
+    return _Refusal(f'to write "{path}"', replace(sandbox, files=wider))
 
 
 def _paths_in(line: str) -> list[str]:

@@ -216,6 +216,24 @@ async def test_no_file_is_looked_for_where_that_would_connect_to_a_host(
         assert len(events) == told
 
 
+@pytest.mark.parametrize("image", [None, "localhost/a:1"])
+async def test_a_new_file_in_a_folder_that_may_be_read(tmp_path: Path, image: str | None) -> None:
+    """A path must be there when a program starts, so a line with the file itself would only keep it from starting."""
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    sandbox = Sandbox(files=SandboxFiles(read=(str(tmp_path),)))
+    said = SaidRefusals(Refusals("a", journal), sandbox, {**PLAN, "read": [str(tmp_path)], "image": image})
+    await said.take(f"Error: EROFS: read-only file system, open '{tmp_path}/x'")
+    (tmp_path / "y").touch()
+    await said.take(f"Error: EROFS: read-only file system, open '{tmp_path}/y'")
+    assert [str(each).partition("may have been refused ")[2] for each in events] == [
+        f'to write "{tmp_path}"; to allow it, write sandbox: {{files: {{write: [{tmp_path}]}}}}',
+        f'to write "{tmp_path}/y"; to allow it, write sandbox: '
+        f"{{files: {{read: [{tmp_path}], write: [{tmp_path}/y]}}}}",
+    ]
+
+
 @needs_namespaces
 @pytest.mark.slow
 async def test_a_confined_program_that_ends_for_want_of_a_file(tmp_path: Path) -> None:
