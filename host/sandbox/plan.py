@@ -46,6 +46,8 @@ _SETTINGS = tuple(
     )
 )
 _NETWORK_SETTINGS = ("/etc/hosts", "/etc/resolv.conf")
+_MADE = ("/etc/passwd", "/etc/group", "/etc/hosts")
+"""Files of which a program has its own; it reads those of the machine if `files` names them."""
 _OF_A_PREFIX = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 """The parts that an interpreter or program needs of the folder that it is installed in."""
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
@@ -316,7 +318,7 @@ def needed(start: ProgramStart, env: Mapping[str, str], cwd: str) -> list[str]:
     for name in ("PYTHONPATH", "NODE_PATH"):
         folders = (os.path.join(cwd, each) for each in env.get(name, "").split(":") if each and "\0" not in each)
         found += [each for each in map(os.path.normpath, folders) if os.path.isdir(each) and not _is_too_wide(each)]
-    return [path for path in dict.fromkeys(found) if not is_below_any(path, _SYSTEM)]
+    return [path for path in dict.fromkeys(found) if not is_below_any(path, _SYSTEM) and path not in _MADE]
 
 
 def _commands(words: Sequence[str], cwd: str) -> Iterator[tuple[Sequence[str], str]]:
@@ -481,7 +483,10 @@ def _is_too_wide(folder: str) -> bool:
     """Whether a folder holds more than one program's files, as home and what is above it do. Such a folder is read only
     if `files` says so."""
     home, real = _home(), os.path.realpath(folder)
-    shared = ("/tmp", "/var/tmp", "/var", "/srv", "/opt", "/mnt", "/media", "/run", "/etc", "/proc", "/sys", "/dev")
+    shared = (
+        *("/home", "/tmp", "/var/tmp", "/var", "/srv", "/opt", "/mnt", "/media", "/run", "/etc"),
+        *("/proc", "/sys", "/dev"),
+    )
     places = (home, *(f"{home}/{name}" for name in (".ssh", ".config", ".local/share", ".local/state")))
     return real in shared or any(is_below_any(each, [real]) for each in places)
 

@@ -113,7 +113,7 @@ def test_schema_describes_and_closes_everything() -> None:
     made = config.schema()
     forms = [made, *made["$defs"].values()]
     objects = [node for form in forms for node in (form, *form.get("anyOf", [])) if "properties" in node]
-    assert len(objects) == 34
+    assert len(objects) == 35
     for node in objects:
         assert node["additionalProperties"] is False
         for name, key in node["properties"].items():

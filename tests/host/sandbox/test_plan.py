@@ -188,10 +188,22 @@ def test_a_shim_has_the_versions_that_it_chooses_from(home: Path) -> None:
 
 
 def test_paths_among_the_arguments(tmp_path: Path, home: Path) -> None:
-    """A folder that holds more than a program's files is read only if the file says so."""
+    """A folder that holds more than a program's files is read only if the file says so, and so is the machine's own
+    version of a file that the program gets."""
     (tmp_path / "data").mkdir()
     script = program(home / "serve.py")
-    words = (script, f"--root={tmp_path}/data", str(home), str(tmp_path), "/", "/etc", "word", "a\0b/c")
+    words = (
+        script,
+        f"--root={tmp_path}/data",
+        str(home),
+        str(tmp_path),
+        "/",
+        "/etc",
+        "/home",
+        "/etc/passwd",
+        "word",
+        "a\0b/c",
+    )
     assert named("python3", *words) == [str(script), f"{tmp_path}/data"]
 
 
