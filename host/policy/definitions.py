@@ -88,9 +88,9 @@ class Definitions:
         self._claims: dict[Source, Mapping[str, ToolClaims]] = {}
         """The claims of each source's tools; without those that claim nothing."""
         self._spellings: dict[Source, tuple[int, _HeldUris]] = {}
-        """Spellings of each source's held resources, with the epoch in which they were computed."""
+        """Spellings of each source's held resources, and the count of changes of the pins then."""
         self._held_templates: dict[Source, tuple[int, list[str]]] = {}
-        """Held templates of each source, with the epoch in which they were computed."""
+        """Held templates of each source, and the count of changes of the pins then."""
         self._invalidated = trio.lowlevel.ParkingLot()
 
     # What servers offer
@@ -133,7 +133,6 @@ class Definitions:
             return False
         if kind is Kind.TEMPLATE:
             self._templates[source] = tuple(prepared.prepared.offered)
-            self._held_templates.pop(source, None)
         if kind is Kind.TOOL:
             self._claims[source] = prepared.claims
         if not self._record_changes(changes, prepared.summary) and prepared.prepared.has_additions:
@@ -359,11 +358,11 @@ class Definitions:
 
     def _held_template(self, source: Source, uri: str) -> str | None:
         """A held template that matches some variant of this URI."""
-        epoch, held = self._held_templates.get(source, (-1, []))
-        if epoch != self._policies.epoch:
+        changes, held = self._held_templates.get(source, (-1, []))
+        if changes != self.pins.changes:
             templates = [EntryRef(source, Kind.TEMPLATE, each) for each in self._templates.get(source, ())]
             held = [each.name for each in templates if self.pins.status(each) is not PinStatus.APPROVED]
-            self._held_templates[source] = self._policies.epoch, held
+            self._held_templates[source] = self.pins.changes, held
         if not held:
             return None
         try:
@@ -386,10 +385,10 @@ class Definitions:
 
     def _held_spelling(self, source: Source, uri: str) -> str | None:
         """A held resource of which this unlisted URI may be another spelling."""
-        epoch, spellings = self._spellings.get(source, (-1, None))
-        if spellings is None or epoch != self._policies.epoch:
+        changes, spellings = self._spellings.get(source, (-1, None))
+        if spellings is None or changes != self.pins.changes:
             spellings = _HeldUris(self.pins.held_names(source, RESOURCE), spellings)
-            self._spellings[source] = self._policies.epoch, spellings
+            self._spellings[source] = self.pins.changes, spellings
         return spellings.find(uri)
 
     def _is_usable(self, server: str, status: PinStatus) -> bool:

@@ -324,6 +324,24 @@ async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spe
         assert await opened.admit(call(), entry("a", Kind.RESOURCE, spelling)) is not None
 
 
+@pytest.mark.parametrize(
+    ("of", "name"), [(Kind.RESOURCE, "file:///a/x"), (Kind.TEMPLATE, "file:///a/{name}")], ids=["resource", "template"]
+)
+async def test_what_another_process_holds_back_is_held_back_in_every_spelling_once_it_was_read(
+    of: Kind, name: str, tmp_path: Path
+) -> None:
+    servers, other_spelling = {"a": spec("a")}, entry("a", Kind.RESOURCE, "FILE:///a/./x")
+    with gate(servers, state=tmp_path) as opened, gate(servers, state=tmp_path) as other:
+        for each in (opened, other):
+            offers(each, "a", name, kind=of)
+        assert opened.definitions.is_visible(other_spelling, "")
+        item = entry("a", of, name).item
+        await other.definitions.revoke(item, other.definitions.fingerprint(entry("a", of, name)), "console")
+        offers(opened, "a", kind=Kind.PROMPT)
+        assert opened.definitions.status(entry("a", of, name)) is PinStatus.NEW
+        assert not opened.definitions.is_visible(other_spelling, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("more", "open_else"), [(-1, True), (0, True), (1, False)])
 async def test_beside_very_many_held_spellings_no_unlisted_uri_is_open(more: int, open_else: bool) -> None:
