@@ -34,11 +34,13 @@ _READ_BY_CLIENTS = re.compile(
     "DBUS_SESSION_BUS_ADDRESS|HOME|NOTIFY_SOCKET|PATH|REGISTRY_AUTH_FILE|STORAGE_DRIVER|STORAGE_OPTS|TMPDIR|USER"
     "|(?:BUILDAH|CONTAINER|DOCKER_|LD_|LISTEN_|PODMAN|SSL_CERT_|XDG_|_CONTAINERS_).*"
     "|(?i:.*_PROXY)"
+    r"|.*\*"
 )
 
 
 def is_read_by_clients(name: str) -> bool:
-    """Whether the clients themselves take a variable of this name from their environment."""
+    """Whether the clients themselves take a variable of this name from their environment, or, as podman does with a
+    star at the end, take the name for all of theirs that begin so."""
     return _READ_BY_CLIENTS.fullmatch(name) is not None
 
 

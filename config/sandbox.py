@@ -337,6 +337,8 @@ def _contradictions(sandbox: Sandbox) -> Iterator[tuple[tuple[str], InvalidKey]]
         yield ("with",), InvalidKey("a container is made of an image; write image: and its name beside it")
     if sandbox.destinations:
         yield ("network",), InvalidKey("a container has no network to hosts by name; write none or all")
+    if sandbox.install != Install():
+        yield ("install",), InvalidKey("nothing is installed for a container; put it into the image, or remove this")
     if sandbox.accept is not Means.NAMESPACES:
         yield ("accept",), InvalidKey("a container is never replaced by Landlock; remove it")
     if sandbox.memory < LEAST_MEMORY:

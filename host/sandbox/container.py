@@ -102,6 +102,8 @@ def _of_podman(host: Mapping[str, Any], info: Mapping[str, Any]) -> tuple[Runtim
 def _of_docker(info: Mapping[str, Any]) -> tuple[RuntimeFacts, bool]:
     if errors := info.get("ServerErrors"):
         raise NotToBeHad("its daemon", str(errors[0]))
+    if not info.get("ServerVersion"):  # docker 28 prints all members, empty
+        raise NotToBeHad("its daemon", "it cannot be reached")
     if info.get("OSType") != "linux":
         raise NotToBeHad("Linux", "its containers are of another system")
     options = [dict(pair.partition("=")[::2] for pair in each.split(",")) for each in info.get("SecurityOptions") or ()]

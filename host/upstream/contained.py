@@ -6,10 +6,12 @@ ignores limits on some systems, and docker makes folders that are not there.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +77,8 @@ async def contain(
     from host.sandbox.paths import in_quotes
     from host.sandbox.plan import SHORT_TEMPORARY, CannotHide, MissingFile, make_mounts, offline_variables
 
+    if sys.platform != "linux":
+        raise NotConfined("Linux", os.strerror(errno.ENOSYS))
     sandbox, client, folder = spec.sandbox, child_environment(variables), directory.sandbox_of(spec.id)
     assert sandbox is not None
     try:
@@ -140,7 +144,9 @@ async def _ask(spec: StdioServer, env: Mapping[str, str], keeper: Keeper, *words
     except trio.TooSlowError:
         raise NotConfined("its daemon", "it does not answer") from None
     except SpawnError as problem:
-        raise NotConfined("{runtime}", f"{problem.reason} on PATH") from problem
+        if problem.reason != "not found":
+            raise
+        raise NotConfined("{runtime}", "not found on PATH") from problem
     if words[0] == "image" and status != 0:
         raise NotConfined("its image", "it is not there")
     if not said.strip():

@@ -454,7 +454,8 @@ def set_user_id_programs() -> object:
 @escape
 def a_set_user_id_program() -> object:
     """One that waits for a password."""
-    program = next(each for each in ("/usr/bin/su", "/bin/su") if os.path.exists(each))
+    program = next((each for each in ("/usr/bin/su", "/bin/su") if os.path.exists(each)), "/bin/su")
+    os.stat(program)
     child, terminal = pty.fork()
     if not child:
         os.execv(program, ["su"])
@@ -498,13 +499,13 @@ def much_memory() -> object:
 
 @escape
 def much_memory_in_parts() -> object:
-    """No process has too much by itself."""
-    with _children(4, 100):
-        return True
+    """No process has too much by itself. A control group may end one alone."""
+    with _children(4, 100) as made:
+        return not any(os.waitpid(each, os.WNOHANG)[0] for each in made)
 
 
 @contextmanager
-def _children(count: int, mebibytes: int) -> Iterator[None]:
+def _children(count: int, mebibytes: int) -> Iterator[list[int]]:
     """So many, each with so much memory, for as long as somebody may take to see that."""
     made = []
     try:
@@ -516,10 +517,11 @@ def _children(count: int, mebibytes: int) -> Iterator[None]:
                 os._exit(len(kept) % 2)
             made.append(child)
         select.select([], [], [], 1.6)
-        yield
+        yield made
     finally:
         for child in made:
-            os.kill(child, 9)
+            with suppress(ProcessLookupError):
+                os.kill(child, 9)
 
 
 @escape

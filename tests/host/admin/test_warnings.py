@@ -28,12 +28,12 @@ def test_a_program_that_is_not_trusted_and_not_confined(tmp_path: Path) -> None:
 
 def test_an_image_that_another_one_may_replace(tmp_path: Path) -> None:
     digest = f"sha256:{'0' * 64}"
-    images = {"a": "x:1", "b": f"x@{digest}", "c": digest, "d": "x/sha256:1"}
+    images = {"a": "x:1", "b": f"x@{digest}", "c": digest, "d": "sha256:1", "e": f"h/{digest}"}
     servers = {id: {"command": "x", "sandbox": {"with": "podman", "image": image}} for id, image in images.items()}
     file = tmp_path / "colonnade.yaml"
     file.write_text(json.dumps({"servers": servers}))
     found = {id: warnings_of(spec) for id, spec in load(str(file)).servers.items()}
-    assert {id: len(warnings) for id, warnings in found.items()} == {"a": 1, "b": 0, "c": 0, "d": 1}
+    assert {id: len(warnings) for id, warnings in found.items()} == {"a": 1, "b": 0, "c": 0, "d": 1, "e": 1}
     assert "write the digest: podman image inspect x:1 shows it" in found["a"][0]
 
 

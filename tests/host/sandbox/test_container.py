@@ -224,6 +224,7 @@ def test_what_docker_says() -> None:
         ({**DOCKER, "SecurityOptions": [*DOCKER["SecurityOptions"], "name=userns"]}, "the user's own files"),
         ({**DOCKER, "OSType": "windows"}, "Linux"),
         ({"ServerErrors": ["Cannot connect to the Docker daemon"]}, "its daemon"),
+        ({**DOCKER, "ServerVersion": "", "OSType": "", "SecurityOptions": None}, "its daemon"),
         ({**PODMAN, "host": {**PODMAN["host"], "serviceIsRemote": True}}, "a container on this machine"),
         (
             {**PODMAN, "host": {**PODMAN["host"], "security": {"rootless": True, "seccompEnabled": False}}},

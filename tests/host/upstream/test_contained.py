@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,7 @@ from host.journal import Event, Journal, ServerConfined
 from host.storage.directory import ConfigDirectory, State, open_state
 from host.upstream import contained
 from host.upstream.confinement import CannotConfine
-from host.upstream.connect import open_link
+from host.upstream.connect import CannotStart, open_link
 from host.upstream.contained import remedy_for
 from host.upstream.containers import Containers
 from host.wire.link import Link
@@ -127,7 +128,8 @@ async def test_its_secrets_reach_it_and_stand_in_no_command(tmp_path: Path, daem
             "podman pull other, or build it; Colonnade downloads none",
         ),
         ({"ServerErrors": ["no daemon"]}, {}, "(its daemon: no daemon): start it, or have an administrator"),
-        ({}, {}, "(Linux: its containers are of another system)"),
+        ({}, {}, "(its daemon: it cannot be reached): start it"),
+        ({**INFO, "OSType": "windows"}, {}, "(Linux: its containers are of another system)"),
         ([], {}, "(docker info: its answer is none that is known here): make it work for your user in a terminal"),
         ({**INFO, "PidsLimit": False}, {}, "(a limit of processes: docker has no control group for it): boot with"),
         (INFO, {"files": SandboxFiles(read=("/nowhere/x",))}, 'the path "/nowhere/x" of its sandbox: it is not there'),
@@ -171,6 +173,23 @@ async def test_a_client_program_that_is_not_there(
             async with opening(server(None), keeper, state.for_config(tmp_path / "c.yaml")):
                 raise AssertionError
     assert caught.value.lasting
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path, daemon: Daemon, state: State) -> None:
+    spec = replace(server(daemon), cwd=tmp_path / "gone")
+    async with open_keeper() as keeper:
+        with pytest.raises(CannotStart, match=r'"docker" cannot be started in the folder ".*gone": make'):
+            async with opening(spec, keeper, state.for_config(tmp_path / "c.yaml")):
+                raise AssertionError
+
+
+async def test_another_system(tmp_path: Path, daemon: Daemon, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_keeper() as keeper:
+        monkeypatch.setattr(sys, "platform", "darwin")
+        with pytest.raises(CannotConfine, match=r"\(Linux: .*\): a sandbox is for Linux alone: write sandbox: off"):
+            async with opening(server(daemon), keeper, state.for_config(tmp_path / "c.yaml")):
+                raise AssertionError
+    assert daemon.orders == []
 
 
 @pytest.mark.slow
