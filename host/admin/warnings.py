@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from config import HttpServer, Isolation, StdioServer, Unconfined
 from config.known_servers import advise
 from host.journal import runs_unconfined
+from host.sandbox.paths import is_below_any
 
 
-def warnings_of(spec: StdioServer | HttpServer, info: Iterable[tuple[str, str]] = (), reason: str = "") -> list[str]:
-    """Sentences for that person; none for most servers. `info` are the texts of its `serverInfo`, and `reason` is why
-    it does not start."""
+def warnings_of(
+    spec: StdioServer | HttpServer,
+    info: Iterable[tuple[str, str]] = (),
+    reason: str = "",
+    source: Path | None = None,
+) -> list[str]:
+    """Sentences for that person; none for most servers. `info` are the texts of its `serverInfo`, `reason` is why
+    it does not start, and `source` the file of the configuration."""
     warnings: list[str] = []
+    if isinstance(spec, StdioServer) and spec.sandbox is not None and source is not None:
+        file = os.path.realpath(source)
+        if any(is_below_any(file, [os.path.realpath(path)]) for path in spec.sandbox.files.write):
+            warnings.append(
+                "its program may write this configuration, by files.write of its sandbox, and so take its sandbox away "
+                "for the next start of the host: name folders beside it"
+            )
     if spec.unconfined is Unconfined.OPEN:
         warnings.append(runs_unconfined(spec.id))
     if isinstance(spec, StdioServer) and spec.sandbox is not None and spec.runtime and not spec.sandbox.names_one_image:

@@ -53,7 +53,7 @@ def check(file: str | None) -> int:
                 if spec.confined_by_trust:
                     folders = _NO_FOLDERS if spec.takes_client_folder else ""
                     print(f"{spec.id}: notice: {_ABOUT_TRUST.format(id=spec.id)}{folders}", file=sys.stderr)
-            for warning in warnings_of(spec):
+            for warning in warnings_of(spec, source=config.source):
                 print(f"{spec.id}: notice: {warning}", file=sys.stderr)
     for name in config.views:
         print(f"@{name}: {_describe_view(config, name)}")

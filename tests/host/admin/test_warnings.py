@@ -37,6 +37,27 @@ def test_an_image_that_another_one_may_replace(tmp_path: Path) -> None:
     assert "write the digest: podman image inspect x:1 shows it" in found["a"][0]
 
 
+def test_a_sandbox_in_which_the_configuration_may_be_written(tmp_path: Path) -> None:
+    (folder := tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    write = {
+        "a": ([str(folder)], 1),
+        "b": ([str(tmp_path / "link")], 1),
+        "c": ([str(folder / "colonnade.yaml")], 1),
+        "d": ([str(folder / "out"), str(tmp_path / "a" / "bb")], 0),
+        "e": ([], 0),
+    }
+    servers = {
+        id: {"command": "x", "sandbox": {"files": {"read": [str(tmp_path)], "write": each}}}
+        for id, (each, _) in write.items()
+    }
+    (file := folder / "colonnade.yaml").write_text(json.dumps({"servers": servers}))
+    config = load(str(file))
+    found = {id: warnings_of(spec, source=config.source) for id, spec in config.servers.items()}
+    assert {id: len(each) for id, each in found.items()} == {id: count for id, (_, count) in write.items()}
+    assert "name folders beside it" in found["a"][0]
+
+
 def test_a_login_that_is_worth_less(tmp_path: Path) -> None:
     file = tmp_path / "colonnade.yaml"
     file.write_text("servers: {a: {url: 'https://h/', oauth: {resource: none, pkce: assume}}, b: {url: 'https://h/'}}")
