@@ -18,10 +18,11 @@ _LOOKS, _PAUSE = 400, 0.005
 """Looks for a route, and seconds between two."""
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 _NEW_ADDRESS, _REQUEST, _ACKNOWLEDGE, _CREATE = 20, 1, 4, 0x400
-_OWN_ADDRESS, _LOCAL = 1, 2
+_OWN_ADDRESS, _LOCAL, _FLAGS = 1, 2, 8
 _ERROR = 2
-_NO_DAD = 2
-"""An address of IPv6 is there at once, without a question whether another machine has it."""
+_NO_DAD, _NO_PREFIX_ROUTE = 2, 0x200
+"""An address of IPv6 is there at once, without a question whether another machine has it; and without a route to its
+network, by which connections go and are lost until the address has its own."""
 
 
 def raise_loopback() -> None:
@@ -72,9 +73,10 @@ def _wait_for_route(address: str) -> None:
 def _add_address(family: int, address: str) -> None:
     """Give the loopback interface an address (rtnetlink(7))."""
     packed = socket.inet_pton(family, address)
-    body = struct.pack("=BBBBI", family, 8 * len(packed), _NO_DAD, 0, socket.if_nametoindex("lo"))
+    body = struct.pack("=BBBBI", family, 8 * len(packed), 0, 0, socket.if_nametoindex("lo"))
     for kind in (_LOCAL, _OWN_ADDRESS):
         body += struct.pack("=HH", 4 + len(packed), kind) + packed
+    body += struct.pack("=HHI", 8, _FLAGS, _NO_DAD | _NO_PREFIX_ROUTE)
     head = struct.pack("=IHHII", 16 + len(body), _NEW_ADDRESS, _REQUEST | _ACKNOWLEDGE | _CREATE, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.sendto(head + body, (0, 0))
