@@ -382,9 +382,9 @@ async def test_servers_that_begin_together_begin_one_in_each_pass(monkeypatch: p
         observe, begun = world.gate.definitions.observe_launch, list[int]()
         with measure_passes() as found:
 
-            async def counted(server: str, launch: Launch) -> bool:
+            async def counted(server: str, launch: Launch, *, ran_before: bool) -> bool:
                 begun.append(found.count)
-                return await observe(server, launch)
+                return await observe(server, launch, ran_before=ran_before)
 
             monkeypatch.setattr(world.gate.definitions, "observe_launch", counted)
             world.configures(*(ScriptedServer(f"s{number}", tools=["x"]) for number in range(20)))
