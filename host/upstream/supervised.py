@@ -284,6 +284,7 @@ class UpstreamConnection:
             await self.role.prepare()
             if isinstance(self.state, Stopped | NeedsFolder):
                 await self._wait_for_next()
+                await self.role.prepare()  # its program may have been replaced meanwhile
             self.attempts += 1
             credential, former = self.credential, self.login_id
             self.login_id = "" if credential is None else credential.login_id

@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
-from config import Consent, Eras, HttpServer, Isolation, StdioServer, Trust
+from config import Consent, Eras, HttpServer, Isolation, Start, StdioServer, Trust
 from config.references import Secret
 from config.sandbox import Sandbox
 from host.admin.status import server_status
@@ -813,6 +813,23 @@ async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path)
             assert trio.current_time() - began < 1
             assert present(world) is (Ready if connections else Held)
             assert server.connections == connections
+
+
+async def test_a_lazy_server_is_not_started_as_another_program_than_when_its_host_began(tmp_path: Path) -> None:
+    programs = Programs(tmp_path)
+    state = tmp_path / "state"
+    async with open_world(programs.server(), state=state) as world:
+        await world.settled()
+    lazy = programs.server()
+    lazy.spec = replace(lazy.spec, start=Start.LAZY)
+    async with open_client(lazy, state=state) as (world, client, _):
+        assert present(world) is Stopped
+        programs.is_now("two")
+        assert "resolves to another program" in str(await client.call("a__x"))
+        assert (present(world), lazy.connections) == (Held, 0)
+        world.approves()
+        await trio.sleep(1)
+        assert present(world) is Ready
 
 
 async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path) -> None:
