@@ -28,6 +28,7 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not browser"
 
 test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/python -m pytest -n 3 --dist loadfile -o timeout=180 -m "slow and not browser"
 
 test-all: test test-slow  ## every test but those in a browser

@@ -142,10 +142,15 @@ def start_of(
         return ProgramStart(words)
     if script := script_there(wanted, str(spec.cwd), os.get_exec_path(dict(environment))):
         return ProgramStart((script, *wanted.arguments))
-    record = read_record(packages, wanted, sandbox.install.scripts)
+    scripts = sandbox.install.scripts and wanted.builds
+    record = read_record(packages, wanted, scripts)
     if record is None:
+        if not wanted.installs:
+            raise NotInstallable(
+                "says that nothing is to be installed, and its script is not there: remove --no-install"
+            )
         own = {name: value.reveal() for name, value in spec.env.items()}
-        return ProgramStart(words, missing=Missing(wanted, registry_of(wanted, own, host), sandbox.install.scripts))
+        return ProgramStart(words, missing=Missing(wanted, registry_of(wanted, own, host), scripts))
     place = packages / record.place
     return ProgramStart(command_of(wanted, place), record, str(place), record.interpreter or "node")
 
@@ -237,27 +242,20 @@ def _version(found: Any) -> str:
 # Digests
 
 
-def digests(place: Path, without: Collection[str] = ()) -> tuple[str, str]:
-    """The digest of what the registry gave, and that of all files in a folder, as `sha256:` and hexadecimal digits. May
-    take seconds.
+def digest_of(place: Path, without: Collection[str] = ()) -> str:
+    """The digest of all files in a folder, as `sha256:` and hexadecimal digits. May take seconds.
 
     Args:
-        without: paths in the folder that the registry did not give. Nor did it give what Python compiles.
+        without: paths in the folder that are left out.
 
     Raises:
         OSError: it cannot be read.
     """
-    given, everything = hashlib.sha256(), hashlib.sha256()
+    digest = hashlib.sha256()
     for path, line in _lines(place):
-        everything.update(line)
-        if path not in without and "/__pycache__/" not in path:
-            given.update(line)
-    return f"sha256:{given.hexdigest()}", f"sha256:{everything.hexdigest()}"
-
-
-def seal_of(place: Path) -> str:
-    """The digest of all files in a folder; see `digests`."""
-    return digests(place)[1]
+        if path not in without:
+            digest.update(line)
+    return f"sha256:{digest.hexdigest()}"
 
 
 def paths_in(place: Path) -> list[str]:

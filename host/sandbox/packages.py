@@ -39,6 +39,8 @@ class Wanted:
         arguments: those of the script.
         python: the Python that uv is to use, as its `--python`; empty for any.
         registry: the URL of the registry, if an option names one.
+        installs: False if an option says that nothing is to be installed.
+        builds: False if an option says that nothing runs while it is installed, whatever the file permits.
     """
 
     installer: Installer
@@ -48,6 +50,8 @@ class Wanted:
     arguments: tuple[str, ...]
     python: str = ""
     registry: str = ""
+    installs: bool = True
+    builds: bool = True
 
     @property
     def name(self) -> str:
@@ -58,7 +62,7 @@ class Wanted:
 
 
 _NPM_PACKAGE = re.compile(
-    r"(?P<name>(@[a-z0-9~_-][a-z0-9~._-]*/)?[a-z0-9~_][a-z0-9~._-]*)(@(?P<version>[^/:@\\]+))?", re.IGNORECASE
+    r"(?P<name>(@[a-z0-9~_-][a-z0-9~._-]*/)?[a-z0-9~_][a-z0-9~._-]*)(@(?P<version>[^./:@\\][^/:@\\]*))?", re.IGNORECASE
 )
 _ARCHIVE = re.compile(r".*\.(tgz|tar\.gz|tar)", re.IGNORECASE)
 _REQUIREMENT = re.compile(
@@ -70,9 +74,11 @@ _SEVERAL = re.compile(r",(?![^\[]*\])\s*(?=[A-Za-z0-9])")
 """Parts the requirements behind one `--with`, but not the conditions of a version."""
 _AT_VERSION = re.compile(r"(?P<package>[^@]+)@(?P<version>[^@/:;\\ ]+)")
 
-_NPM_SWITCHES = frozenset(
+_INSTALLS_NOTHING = frozenset(("--no", "--no-install"))
+_BUILDS_NOTHING = frozenset(("--ignore-scripts", "--no-build"))
+_NPM_SWITCHES = _INSTALLS_NOTHING | frozenset(
     (
-        *("-y", "--yes", "-q", "--quiet", "-s", "--silent", "-d", "--verbose", "--no-install", "--no"),
+        *("-y", "--yes", "-q", "--quiet", "-s", "--silent", "-d", "--verbose"),
         *("--prefer-online", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"),
     )
 )
@@ -95,6 +101,9 @@ _UV_OPTIONS = {
     "--color": "",
 }
 """By option: what its value is; empty if it changes nothing that is installed."""
+_SWITCH = "switch"
+_PYTHON_ITSELF = re.compile(r"(c?python|pypy|graalpy|pyodide)w?[0-9.t-]*", re.IGNORECASE)
+"""What uvx takes for an interpreter, and not for the package of that name."""
 _REMEDY = "install it yourself, and name its script in the command"
 
 
@@ -145,7 +154,17 @@ def _of_npm(program: str, values: Sequence[tuple[str, str]], command: Sequence[s
     if "/" in script or script.startswith("."):
         raise NotInstallable(f"runs a file by its path: {_REMEDY}")
     registry = next((text for what, text in reversed(values) if what == "registry"), "")
-    return Wanted(Installer.NPM, program, tuple(packages), script, tuple(command[1:]), registry=registry)
+    switches = {text for what, text in values if what == _SWITCH}
+    return Wanted(
+        Installer.NPM,
+        program,
+        tuple(packages),
+        script,
+        tuple(command[1:]),
+        registry=registry,
+        installs=switches.isdisjoint(_INSTALLS_NOTHING),
+        builds=switches.isdisjoint(_BUILDS_NOTHING),
+    )
 
 
 def _uvx(program: str, words: Sequence[str]) -> Wanted:
@@ -158,6 +177,10 @@ def _uvx(program: str, words: Sequence[str]) -> Wanted:
     extra = [each.strip() for what, text in values if what == "with" for each in _SEVERAL.split(text)]
     wanted = last.get("from", command[0])
     package = _requirement(wanted)
+    if _PYTHON_ITSELF.fullmatch(re.split(r"[^\w.-]", package)[0]):
+        raise NotInstallable(
+            "runs Python itself: write uvx --from PACKAGE python, or the path of an interpreter that has the packages"
+        )
     script = command[0]
     if "from" not in last:
         match = _REQUIREMENT.fullmatch(package)
@@ -172,6 +195,7 @@ def _uvx(program: str, words: Sequence[str]) -> Wanted:
         tuple(command[1:]),
         python=last.get("python", ""),
         registry=last.get("registry", ""),
+        builds=_BUILDS_NOTHING.isdisjoint(text for what, text in values if what == _SWITCH),
     )
 
 
@@ -188,8 +212,8 @@ def _requirement(text: str) -> str:
 def _options(
     words: Sequence[str], switches: frozenset[str], options: Mapping[str, str], program: str
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """The values of the options of an installer, each with what it is, and the words from the first one on that is no
-    option of it."""
+    """The values of the options of an installer, each with what it is, and its switches; and the words from the first
+    one on that is no option of it."""
     found: list[tuple[str, str]] = []
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
@@ -204,5 +228,7 @@ def _options(
         elif is_joined or name not in switches:
             shown = name if re.fullmatch(r"--?[a-z-]{1,30}", name) else "an option"
             raise NotInstallable(f"has {shown}, which is not known here as one of {program}: {_REMEDY}")
+        else:
+            found.append((_SWITCH, name))
         at += 1
     return found, list(words[at:])

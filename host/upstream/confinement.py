@@ -125,11 +125,11 @@ def packages_of(spec: StdioServer, directory: ConfigDirectory) -> Path:
 
 async def _check(spec: StdioServer, start: ProgramStart) -> None:
     """Compare what was installed with the record."""
-    from host.sandbox.installed import seal_of
+    from host.sandbox.installed import digest_of
 
     assert start.record is not None
     try:
-        seal = await run_in_worker(seal_of, Path(start.place))
+        seal = await run_in_worker(digest_of, Path(start.place), fall_back_to_thread=False)
     except OSError as problem:
         seal = problem.strerror or ""
     except WorkerTimeout:

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -31,7 +32,7 @@ from host.sandbox.installed import (
     Missing,
     ProgramStart,
     command_of,
-    digests,
+    digest_of,
     old_places,
     paths_in,
     read_record,
@@ -67,6 +68,12 @@ _TRUST_SETTINGS = ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS")
 _NPM_FLAGS = ("--no-audit", "--no-fund", "--no-update-notifier", "--no-package-lock", "--omit=dev", "--loglevel=error")
 _FEW_TRIES = {"npm_config_fetch_retries": "1", "npm_config_fetch_retry_mintimeout": "1000"}
 """Without it, npm tries to reach the registry for a minute. The host tries again by itself."""
+_COMPILE = (
+    *("-I", "-S", "-c"),
+    "import compileall, sys; compileall.compile_dir(sys.argv[1], maxlevels=100, quiet=2, workers=0)",
+)
+"""Options of a Python that compiles what was installed, since the program cannot. uv would do it by the Python of the
+environment, which runs what packages put into files named *.pth."""
 _PYTHONS = ("python3", "python")
 _NOT_REACHED = "the registry is not reached; it is tried again"
 _YOURSELF = "install it yourself, and name its script"
@@ -122,12 +129,14 @@ async def install_packages(
                 return record  # another host of this configuration was faster
             await run_in_worker(_remove, old_places(packages))
             place.mkdir(mode=0o700)
+            leftover = [work, place]
             try:
                 record = await _Installation(spec, directory, keeper, journal, place, work, missing).run()
                 replace_file(record_path(packages), record_bytes(record))
+                leftover = [work]
             finally:
                 with trio.CancelScope(shield=True):
-                    await run_in_worker(_remove, [work])
+                    await run_in_worker(_remove, leftover)
     except OSError as problem:
         raise CannotInstall(f"its packages cannot be stored: {problem.strerror}") from problem
     except WorkerTimeout as problem:
@@ -176,22 +185,25 @@ class _Installation:
     async def run(self) -> Installed:
         """Install; the record of it."""
         place, missing = self._place, self._missing
-        interpreter, without = "", list[str]()
+        interpreter = ""
         if missing.wanted.installer is Installer.NPM:
             home = self._work / "home"
             home.mkdir(mode=0o700, parents=True)
             (home / ".npmrc").write_text(_npm_settings(missing))
             await self._run(_npm_words(missing, place))
+            digest = seal = await self._digest()
         else:
             python = place / UV_FOLDER / "bin" / "python"
             await self._run(_venv_words(missing, place))
             interpreter, without = os.readlink(python), paths_in(place)
             await self._run(_uv_words(missing, python))
+            digest = await self._digest(without)
+            await self._run([interpreter, *_COMPILE, str(place / UV_FOLDER / "lib")])
+            seal = await self._digest()
         try:
             command_of(missing.wanted, place)
         except NotInstallable as problem:
             raise CannotInstall(f"its command {problem}") from problem
-        digest, seal = await run_in_worker(digests, place, frozenset(without))
         return Installed(
             wanted_text(missing.wanted, missing.scripts),
             place.name,
@@ -202,10 +214,14 @@ class _Installation:
             seal,
         )
 
+    async def _digest(self, without: Sequence[str] = ()) -> str:
+        return await run_in_worker(digest_of, self._place, frozenset(without), fall_back_to_thread=False)
+
     async def _run(self, words: Sequence[str]) -> None:
         """Run one program of an installation to its end, confined."""
         spec, missing, work = self._spec, self._missing, self._work
-        start = ProgramStart((_installer(missing.wanted.program, words[0]), *words[1:]))
+        program = words[0] if "/" in words[0] else _installer(missing.wanted.program, words[0])
+        start = ProgramStart((program, *words[1:]))
         confined = _confined_spec(spec, missing, start.words, self._place, await _network(missing.registry))
         assert confined.sandbox is not None
         env = confined_environment(confined.sandbox, child_environment({}), _variables(missing), work)
@@ -251,7 +267,7 @@ def _missing(spec: StdioServer) -> Missing:
         wanted = wanted_by([word.reveal() for word in spec.command])
         if wanted is None:
             raise NotInstallable("installs nothing: only npx, npm exec, uvx and uv tool run do")
-        return Missing(wanted, registry_of(wanted, own, os.environ), spec.sandbox.install.scripts)
+        return Missing(wanted, registry_of(wanted, own, os.environ), spec.sandbox.install.scripts and wanted.builds)
     except NotInstallable as problem:
         raise CannotInstall(f"its command {problem}") from problem
 
@@ -271,8 +287,9 @@ def _failure(spec: StdioServer, missing: Missing, how: str, lines: Sequence[str]
 
 
 def _remove(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove folders in which packages may have written: also what is too deep for shutil, or closed to its owner."""
+    for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+        subprocess.run([*command, "--", *folders], capture_output=True, check=False)
 
 
 def _installer(program: str, name: str) -> str:
@@ -405,7 +422,7 @@ def _venv_words(missing: Missing, place: Path) -> list[str]:
 
 def _uv_words(missing: Missing, python: Path) -> list[str]:
     build = [] if missing.scripts else ["--no-build"]
-    words = ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *build]
+    words = ["uv", "pip", "install", "--quiet", "--python", str(python), *build]
     return [*words, "--", *missing.wanted.packages]
 
 

@@ -17,7 +17,7 @@ from config.sandbox import Install, Sandbox
 from host.sandbox.installed import (
     Installed,
     command_of,
-    digests,
+    digest_of,
     old_places,
     paths_in,
     read_record,
@@ -148,7 +148,7 @@ def test_a_digest_is_the_same_in_whatever_order_files_come(
     for place, order in zip(places, (names, reversed(names)), strict=True):
         for name in order:
             program(place / name, name)
-    assert digests(places[0]) == digests(places[1])
+    assert digest_of(places[0]) == digest_of(places[1])
     assert paths_in(places[0]) == sorted(names)
 
 
@@ -158,7 +158,7 @@ def test_a_digest_says_all_about_the_files(tmp_path: Path, change: str) -> None:
     path.parent.mkdir()
     path.write_text("1")
     link.symlink_to("a/b")
-    before = digests(tmp_path)
+    before = digest_of(tmp_path)
     match change:
         case "text":
             path.write_text("2")
@@ -176,21 +176,17 @@ def test_a_digest_says_all_about_the_files(tmp_path: Path, change: str) -> None:
         case "target":
             link.unlink()
             link.symlink_to("/a/b")
-    after = digests(tmp_path)
-    assert after[0] != before[0]
-    assert after[1] != before[1]
+    assert digest_of(tmp_path) != before
 
 
-def test_what_the_registry_gave_is_told_from_the_rest(tmp_path: Path) -> None:
-    (tmp_path / "a" / "__pycache__").mkdir(parents=True)
-    for path in ("a/given.py", "a/__pycache__/given.pyc", "made.cfg"):
+def test_a_digest_without_what_the_registry_did_not_give(tmp_path: Path) -> None:
+    for path in ("given.py", "made.cfg"):
         (tmp_path / path).write_text("1")
-    before = digests(tmp_path, {"made.cfg"})
-    (tmp_path / "a/__pycache__/given.pyc").write_text("2")
+    before = digest_of(tmp_path, {"made.cfg"})
     (tmp_path / "made.cfg").write_text("2")
-    after = digests(tmp_path, {"made.cfg"})
-    assert after[0] == before[0]
-    assert after[1] != before[1]
+    assert digest_of(tmp_path, {"made.cfg"}) == before
+    (tmp_path / "given.py").write_text("2")
+    assert digest_of(tmp_path, {"made.cfg"}) != before
 
 
 # The start
@@ -237,3 +233,22 @@ def test_what_npx_finds_is_not_installed(tmp_path: Path) -> None:
 def test_the_record_is_a_text_for_people() -> None:
     assert str(Installed("", "p", "a", "1.2", "", "sha256:12", "sha256:34")) == "a 1.2 (sha256:12)"
     assert os.path.basename(record_path(Path("/x"))) == "installed.json"
+
+
+@pytest.mark.parametrize("option", ["--no", "--no-install"])
+def test_what_is_not_to_be_installed_runs_if_it_is_there(tmp_path: Path, option: str) -> None:
+    spec = server("npx", option, "a-tool-of-ours", cwd=tmp_path)
+    with pytest.raises(NotInstallable, match="remove --no-install"):
+        start_of(spec, tmp_path / "packages", {}, {})
+    script = program(tmp_path / "node_modules" / ".bin" / "a-tool-of-ours")
+    assert start_of(spec, tmp_path / "packages", {}, {}).words == (str(script),)
+
+
+@pytest.mark.parametrize("command", ["npx --ignore-scripts a", "uvx --no-build a"])
+def test_an_option_against_scripts_counts_more_than_the_file(tmp_path: Path, command: str) -> None:
+    words, permits = shlex.split(command), Sandbox(install=Install(scripts=True))
+    with_option, without = (server(*each, sandbox=permits) for each in (words, [words[0], words[2]]))
+    for spec, runs in ((with_option, False), (without, True)):
+        missing = start_of(spec, tmp_path, {}, {}).missing
+        assert missing is not None
+        assert missing.scripts is runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 from host.sandbox.packages import Installer, NotInstallable, Wanted, wanted_by
 
 
-def npm(*packages: str, script: str = "", arguments: tuple[str, ...] = (), program: str = "npx", **more: str) -> Wanted:
+def npm(*packages: str, script: str = "", arguments: tuple[str, ...] = (), program: str = "npx", **more: Any) -> Wanted:
     return Wanted(Installer.NPM, program, packages, script, arguments, **more)
 
 
-def uv(*packages: str, script: str, arguments: tuple[str, ...] = (), program: str = "uvx", **more: str) -> Wanted:
+def uv(*packages: str, script: str, arguments: tuple[str, ...] = (), program: str = "uvx", **more: Any) -> Wanted:
     return Wanted(Installer.UV, program, packages, script, arguments, **more)
 
 
@@ -40,6 +41,10 @@ def uv(*packages: str, script: str, arguments: tuple[str, ...] = (), program: st
         ("uvx --from 'a[x,y]==1' b", uv("a[x,y]==1", script="b")),
         ("uvx --with 'b>=1,<2, c[d,e]' -w f a", uv("a", "b>=1,<2", "c[d,e]", "f", script="a")),
         ("uvx -p 3.12 --default-index=http://i.test/ a", uv("a", script="a", python="3.12", registry="http://i.test/")),
+        ("uvx --from python-a python -m a", uv("python-a", script="python", arguments=("-m", "a"))),
+        ("npx --no-install a", npm("a", installs=False)),
+        ("npx --ignore-scripts a", npm("a", builds=False)),
+        ("uvx --no-build a", uv("a", script="a", builds=False)),
         ("uv tool run --from a b", uv("a", script="b", program="uv")),
     ],
 )
@@ -68,12 +73,18 @@ def test_other_commands_install_nothing(command: str) -> None:
         ("npx -c 'a b'", "has -c, which is not known here as one of npx"),
         ("npx --workspace=a b", "has --workspace, which"),
         ("npx '--x y' b", "has an option, which"),
+        ("npx a@.", "is not one of the registry"),
+        ("npx a@../b", "is not one of the registry"),
         ("npm exec a --b", "write -- before the package"),
         ("uvx git+https://a.test/b", "is not one of the registry"),
         ("uvx --from ./a b", "is not one of the registry"),
         ("uvx 'a @ https://a.test/b'", "is not one of the registry"),
         ("uvx --from a ../b", "by its path"),
         ("uvx --index https://a.test b", "has --index, which is not known here as one of uvx"),
+        ("uvx python", "runs Python itself: write uvx --from PACKAGE python"),
+        ("uvx python@3.12", "runs Python itself"),
+        ("uvx --with a python3.13t -m a", "runs Python itself"),
+        ("uvx --from pypy@3 a", "runs Python itself"),
         ("uvx --with-requirements x a", "has --with-requirements, which"),
     ],
 )

@@ -25,7 +25,7 @@ from host.upstream.confinement import NotInstalled, confine, packages_of
 from host.upstream.installing import CannotInstall, install_packages
 from host.wire.process import NotConfined, open_keeper
 from tests.kit.kernel import needs_namespaces
-from tests.kit.registry import PackageRegistry, npm_archive, package_registry, sdist, wheel
+from tests.kit.registry import SERVER_OF_PYTHON, PackageRegistry, npm_archive, package_registry, sdist, wheel
 
 pytestmark = [pytest.mark.slow, needs_namespaces]
 UV = shutil.which("uv", path=f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
@@ -201,6 +201,54 @@ async def test_python_is_not_built_from_its_source(place: Place) -> None:
     place.registry.python["of-python"] = {"of_python-1.0.tar.gz": sdist("of_python", "1.0")}
     with pytest.raises(CannotInstall, match=r"install: \{scripts: true\}"):
         await place.install(place.spec("uvx", "of-python"))
+
+
+@needs_uv
+async def test_no_program_of_a_wheel_runs_while_it_is_installed(place: Place) -> None:
+    """Python runs what is in files named *.pth at each start. The control is the start of the server."""
+    work = "[open(f'{each}/ran', 'w') for each in (sys.prefix, os.environ['HOME']) if os.access(each, os.W_OK)]"
+    made = wheel("of-python", "1.0", SERVER_OF_PYTHON, more={"a.pth": f"import os, sys; {work}\n"})
+    place.registry.python["of-python"] = {"of_python-1.0-py3-none-any.whl": made}
+    record = await place.install(spec := place.spec("uvx", "of-python"))
+    packages = packages_of(spec, place.directory)
+    environment = packages / record.place / "venv"
+    assert list(environment.rglob("of_python.*.pyc")), "what it cannot compile itself is compiled"
+    assert not (environment / "ran").exists()
+    await place.run(spec)
+    assert (packages.parent / "home" / "ran").exists()
+
+
+@needs_uv
+async def test_what_a_wheel_has_compiled_is_in_its_digest(place: Place) -> None:
+    digests = set[str]()
+    for compiled in ("1", "2"):
+        made = wheel("of-python", "1.0", SERVER_OF_PYTHON, more={"__pycache__/x.pyc": compiled})
+        place.registry.python["of-python"] = {"of_python-1.0-py3-none-any.whl": made}
+        digests.add((await place.install(place.spec("uvx", "of-python"), again=True)).digest)
+    assert len(digests) == 2
+
+
+@needs_npm
+@pytest.mark.parametrize(
+    "work",
+    [
+        "for (let at = 0; at < 2500; at++) { fs.mkdirSync('d'); process.chdir('d'); }",
+        "fs.mkdirSync('d'); fs.writeFileSync('d/x', ''); fs.chmodSync('d', 0); process.exit(1);",
+        "require('child_process').execSync('rm package.json; mkfifo package.json');",
+    ],
+    ids=["too deep", "closed", "no file"],
+)
+async def test_nothing_is_left_of_a_failed_installation(place: Place, work: str) -> None:
+    files = {"x.js": "", "try.js": f"const fs = require('fs'); {work}"}
+    made = npm_archive("of-node", "2.0.0", files, scripts={"postinstall": "node try.js"})
+    place.registry.npm["of-node"] = {"2.0.0": made}
+    spec = place.spec("npx", "of-node", install=Install(scripts=True))
+    for _ in range(2):
+        with pytest.raises(CannotInstall):
+            await place.install(spec)
+        packages = packages_of(spec, place.directory)
+        assert [each.name for each in packages.iterdir()] == []
+        assert not (packages.parent / "install").exists()
 
 
 @needs_npm
