@@ -23,6 +23,7 @@ from host.upstream.state import (
     Absent,
     Connecting,
     Failed,
+    Held,
     Installing,
     NeedsFolder,
     NeedsLogin,
@@ -139,8 +140,9 @@ class Lifecycle:
         """The error for a request of a server that is not connected: the text says why, and when the next attempt is.
         LoginNeeded if a person has to log in."""
         # The reason may contain text of the server, which only the owner of an untrusted server should see; one with a
-        # problem of its configuration was never started.
-        is_hidden = spec.trust is Trust.UNTRUSTED and not spec.problem
+        # problem of its configuration, or that waits for a person or its packages, has said nothing.
+        has_said = not spec.problem and not isinstance(self._state, Held | Installing)
+        is_hidden = spec.trust is Trust.UNTRUSTED and has_said
         why = "it is not connected" if is_hidden else without_directories(describe_state(self._state))
         unavailable = LoginNeeded if self.needs_login else Unavailable
         return unavailable(spec.id, f"{spec.id} is unavailable: {why}")

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Secret, StdioServer, Trust
 from host.errors import LoginNeeded, Unavailable
 from host.upstream.lifecycle import ABSENT_FOR, RETRY_WAIT, Lifecycle
-from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, NeedsLogin, State, Stopped
+from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, Installing, NeedsLogin, State, Stopped
 
 Wait = Callable[[], Awaitable[None]]
 
@@ -135,7 +135,7 @@ async def test_a_login_is_waited_for() -> None:
 
 
 async def test_a_connection_without_a_client_says_why() -> None:
-    """That of an untrusted server to nobody, since its text may be in it."""
+    """That of an untrusted server to nobody if its text may be in it."""
     life = lifecycle(Failed(0.0, "it says: look at /home/me/x", 1.0))
     assert life.client is None
     assert str(life.unavailable(SPEC)).startswith("a is unavailable: it says: look at")
@@ -144,6 +144,11 @@ async def test_a_connection_without_a_client_says_why() -> None:
     problem = "the environment variable TOKEN is not set"
     life.state = Failed(trio.current_time(), problem, math.inf)
     assert str(life.unavailable(replace(untrusted, problem=problem))) == f"a is unavailable: {problem}"
+    life.state = Held(1.0, "installs packages, which a person approves first")
+    held = "a is unavailable: its command installs packages, which a person approves first; see colonnade definitions"
+    assert str(life.unavailable(untrusted)) == held
+    life.state = Installing(trio.current_time())
+    assert "its packages are being installed" in str(life.unavailable(untrusted))
     assert type(life.unavailable(SPEC)) is Unavailable
     life.state = NeedsLogin(1.0, "the server wants a login")
     assert type(life.unavailable(SPEC)) is LoginNeeded
