@@ -77,7 +77,7 @@ from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
 from host.upstream.negotiate import check_still_handshake, check_still_stateless, era_change_in, internal_request
-from host.upstream.results import prepare_at_once, prepare_result, with_text
+from host.upstream.results import is_error, prepare_at_once, prepare_result, with_text
 from host.upstream.server_requests import ServerMessages
 from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall, task_requested_in
 from host.version import VERSION
@@ -162,6 +162,8 @@ class Client:
         self._heard_lists: frozenset[str] = frozenset()
         self.log_level_sync: LogLevelSync | None = None
         """Keeps the log level of the connection; None if the server has none."""
+        self.on_result: Callable[[Raw], None] | None = None
+        """Called with each result of a tool."""
 
     @property
     def idle_seconds(self) -> float:
@@ -328,7 +330,9 @@ class Client:
             result = await self._request_with_task(permit, params, upstream_call)
         else:
             result = await self._request(method, params, upstream_call)
-        if upstream_call.lacked and _is_error(result):
+        if self.on_result is not None and method == TOOLS_CALL.name:
+            self.on_result(result)
+        if upstream_call.lacked and is_error(result):
             result = with_text(result, self._what_it_lacked(upstream_call))
         return Answered(result, outlined=upstream_call.outline_of(result))
 
@@ -385,9 +389,14 @@ class Client:
             kind = result_type_of(result)
             mrtr_round = MrtrRound(self.server)  # the result counts as retried, so it is not fresh
         if kind == TASK and may_be_task:
-            return Answered(await self._wait_for_stateless_task(result, upstream_call, capabilities))
+            result = await self._wait_for_stateless_task(result, upstream_call, capabilities)
+            if self.on_result is not None:
+                self.on_result(result)
+            return Answered(result)
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
+        if self.on_result is not None and method == TOOLS_CALL.name:
+            self.on_result(result)
         is_fresh = method in CACHEABLE and not _is_retried(mrtr_round)
         freshness = freshness_of(result) if is_fresh else STALE
         return Answered(strip_hop_fields(result), freshness, upstream_call.outline_of(result))
@@ -607,10 +616,6 @@ def _missing_ability(server: str, refusal: ServerRequestRejected) -> MissingAbil
         f"{server} needs a client capability that the request does not declare: {', '.join(capability_names(missing))}"
     )
     return MissingAbility(text, data=encode({"requiredCapabilities": missing}))
-
-
-def _is_error(result: Raw) -> bool:
-    return bytes(members(result).get("isError", b"")).strip() == b"true"
 
 
 def _is_retried(mrtr_round: MrtrRound | None) -> bool:

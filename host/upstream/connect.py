@@ -304,11 +304,14 @@ async def _open_stdio_link(
                 if forwarder is not None:
                     nursery.start_soon(forwarder.run)
                 nursery.start_soon(output.read_stderr, child.stderr)
+                if said is not None:
+                    nursery.start_soon(output.look_at_failures)
                 yield StdioLink(
                     child.stdout,
                     child.stdin_fd,
                     partial(output.describe_end, child),
                     on_text=output.take_stdout,
+                    on_result=None if said is None else output.take_result,
                     turns=turns,
                     max_message=spec.limits.message,
                     hold=hold,

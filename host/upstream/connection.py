@@ -35,6 +35,7 @@ from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import Link, LinkLost
+from host.wire.stdio import StdioLink
 
 
 class OpenLink(typing.Protocol):
@@ -112,7 +113,9 @@ async def open_client(
         server_messages.disconnect = peer.connection_lost
         negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
         server_messages.revision = negotiated.revision
-        yield Client(spec.id, peer, negotiated, spec, server_messages, gate, lists)
+        client = Client(spec.id, peer, negotiated, spec, server_messages, gate, lists)
+        client.on_result = opened.on_result if isinstance(opened, StdioLink) else None
+        yield client
 
 
 def follow_changes(

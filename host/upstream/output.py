@@ -1,4 +1,5 @@
-"""The lines that a server's program writes beside its messages, and how it ended.
+"""The lines that a server's program writes beside its messages, and how it ended; of a confined one also what the
+results of failed calls say about refusals.
 
 These are standard error, and the lines on standard output that are no messages. They are made fit for people, without
 the secrets of the configuration, and kept in the journal. The last ones explain the end of the program: those that were
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import signal
 from collections import deque
+from contextlib import suppress
 from typing import Literal
 
 import trio
+from msgspec import Raw
 
 from config import ServerSpec, StdioServer
 from config.container_run import container_run
@@ -19,6 +22,7 @@ from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
 from host.sanitize import shortened, visible_output
 from host.upstream.contained import remedy_for
 from host.upstream.refusals import SaidRefusals
+from host.upstream.results import is_error, text_in
 from host.upstream.server_secrets import ServerSecrets
 from host.upstream.stderr import find_reason
 from host.wire.framing import LineSplitter, LineTooLong
@@ -27,6 +31,12 @@ from host.wire.stdio import CHUNK
 from host.wire.turns import Turn
 
 MAX_LINE = 64 * 1024
+LONGEST_FAILURE = 64 * 1024
+"""Bytes of a result that is looked at for refusals."""
+FAILURE_LENGTH = 8 * 1024
+"""Characters of its text that are looked at."""
+MOST_FAILURES = 16
+"""Results of one child that wait to be looked at; more are not."""
 LINE_LENGTH = 1_000
 """Characters of a line that are kept."""
 STDERR_WAIT = 0.5
@@ -53,6 +63,7 @@ class ProgramOutput:
         self._redact = ServerSecrets(spec).redact
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_OUTPUT_LINES)
         self._stderr_ended = trio.Event()
+        self._failed, self._failures = trio.open_memory_channel[str](MOST_FAILURES)
 
     @property
     def lines(self) -> list[str]:
@@ -81,6 +92,18 @@ class ProgramOutput:
     def take_stdout(self, line: bytes) -> None:
         """Take a line of standard output that is no message."""
         self._take(line, "stdout")
+
+    def take_result(self, result: Raw) -> None:
+        """Take the result of a tool. If the call failed, `look_at_failures` looks at its text."""
+        if len(result) <= LONGEST_FAILURE and is_error(result):
+            with suppress(trio.WouldBlock):
+                self._failed.send_nowait(self._redact(text_in(result))[:FAILURE_LENGTH])
+
+    async def look_at_failures(self) -> None:
+        """Look for refusals in the results that were taken, until cancelled. The calls do not wait for that."""
+        async for text in self._failures:
+            for line in text.splitlines():
+                await self._look_at(shortened(self._redact(visible_output(line)), LINE_LENGTH))
 
     async def _look_at(self, text: str) -> None:
         if self._said is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from host.jsonrpc.outline import outline
-from host.jsonrpc.raw import encode, encode_object, items, members, pick, unless_null
+from host.jsonrpc.raw import encode, encode_object, items, members, pick, unless_null, value
 from host.jsonrpc.readable import why_unreadable_result
 from host.jsonrpc.strict import LIGHT_TOKENS, count_tokens_outside_strings, has_more_tokens, is_heavy
 from host.sanitize import is_light, sanitize_json
@@ -63,6 +63,21 @@ def _has_too_many_tokens(result: bytes) -> bool:
     return (
         count_tokens_outside_strings(result) - count_tokens_outside_strings(bytes(structured)) > MAX_UNSTRUCTURED_TOKENS
     )
+
+
+def is_error(result: Raw) -> bool:
+    """Whether the result of a tool says that the call failed."""
+    return bytes(members(result).get("isError", b"")).strip() == b"true"
+
+
+def text_in(result: Raw) -> str:
+    """The blocks of text in the result of a tool, on lines of their own; empty if it has none that can be read."""
+    try:
+        blocks = value(members(result)["content"])
+    except (KeyError, ValueError):
+        return ""
+    texts = (each.get("text") for each in blocks if isinstance(each, dict)) if isinstance(blocks, list) else ()
+    return "\n".join(each for each in texts if isinstance(each, str))
 
 
 def with_text(result: Raw, text: str) -> Raw:

@@ -17,7 +17,7 @@ from host.cli.admin_client import find_hosts
 from tests.kit.kernel import needs_namespaces
 from tests.kit.servers.offering import offer
 from tests.real import running
-from tests.real.clients import sdk
+from tests.real.clients import sdk, text_of
 from tests.real.running import BARE_PYTHON, COLONNADE, SERVERS, beside, colonnade, serving, until, write_config
 
 pytestmark = needs_namespaces
@@ -64,6 +64,27 @@ async def test_a_new_one_is_confined_over_http_and_over_stdio(tmp_path: Path) ->
     async with sdk(StdioServerParameters(command=COLONNADE, args=words, env=beside(file))) as client:
         assert await client.names() == ["s__t"]
         until(lambda: "held by namespaces" in row(file)["sandbox"], "it is started")
+
+
+async def test_what_a_confined_program_is_refused_and_says_in_a_result_alone_is_told(tmp_path: Path) -> None:
+    """As `server-filesystem` does. A call that succeeds may contain the same words."""
+    said = f"EROFS: read-only file system, open '{tmp_path}"
+    results = {
+        name: {"content": [{"type": "text", "text": f"{said}/{name}'"}], "isError": name == "failing"}
+        for name in ("fine", "failing")
+    }
+    file = configured(tmp_path, consent={"tools": {"default": "allow"}})
+    tools = [{"name": name, "inputSchema": {}} for name in results]
+    calls = {name: {"result": result} for name, result in results.items()}
+    offer(tmp_path / "offered.json", tools=tools, calls=calls)
+    with serving(file, "s") as host:
+        assert command(file, "definitions", "approve", "s", "--yes").returncode == 0
+        async with sdk(host.url) as client:
+            for name in results:
+                assert said in text_of(await client.client.call_tool(f"s__{name}", {}))
+        told = f'may have been refused to write "{tmp_path}/'
+        until(lambda: f'{told}failing"' in command(file, "logs", "s").stdout, "it is told")
+        assert f"{told}fine" not in command(file, "logs", "s").stdout
 
 
 def test_one_of_a_former_version_runs_as_before_until_a_person_has_it_confined(former: Path) -> None:

@@ -7,14 +7,27 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_one_way_pair
+from msgspec import Raw
+from trio.testing import MockClock, memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from config import HttpServer, ServerSpec, StdioServer
 from config.references import Secret
-from host.journal import Event, Journal, OutputLine, OutputRecord
+from config.sandbox import Sandbox
+from host.journal import Event, Journal, OutputLine, OutputRecord, SandboxRefused
+from host.jsonrpc.raw import encode
 from host.sanitize import ELLIPSIS
 from host.upstream.connect import open_link
-from host.upstream.output import LINE_LENGTH, REASON_WINDOW, DroppedAnswers, ProgramOutput, describe_silence
+from host.upstream.output import (
+    FAILURE_LENGTH,
+    LINE_LENGTH,
+    LONGEST_FAILURE,
+    MOST_FAILURES,
+    REASON_WINDOW,
+    DroppedAnswers,
+    ProgramOutput,
+    describe_silence,
+)
+from host.upstream.refusals import Refusals, SaidRefusals
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
 from host.wire.process import open_keeper
@@ -165,6 +178,39 @@ async def test_an_error_long_before_the_end_is_not_its_reason(autojump_clock: Mo
     assert await output.describe_end(child) == "it exited with status 1: Error: one request failed"  # type: ignore[arg-type]
     await trio.sleep(REASON_WINDOW + 1)
     assert await output.describe_end(child) == "it exited with status 1 and gave no reason (colonnade logs a)"  # type: ignore[arg-type]
+
+
+def failed(text: str, **more: object) -> Raw:
+    return encode({"content": [{"type": "image", "data": ""}, {"type": "text", "text": text}], "isError": True, **more})
+
+
+async def test_results_of_failed_calls_are_looked_at_in_bounds() -> None:
+    """They are those of a program that may be hostile: its secrets stay out, and so does what is long."""
+    events: list[Event] = []
+    journal = Journal()
+    journal.subscribe(events.append)
+    plan = {"read": [], "write": [], "links": [], "own": [], "hidden": "/state"}
+    spec = python("", env={"KEY": Secret("s3cret-value", "${KEY}")})
+    output = ProgramOutput(spec, journal, Turns().turn(), SaidRefusals(Refusals("a", journal), Sandbox(), plan))
+    line = "EACCES: permission denied, open '/srv/{}'"
+    for result in (
+        failed(line.format("fine"), isError=False),
+        failed(line.format("long"), more="x" * LONGEST_FAILURE),
+        failed("x" * FAILURE_LENGTH + "\n" + line.format("late")),
+        encode({"isError": True, "content": "EACCES"}),
+        encode({"isError": True}),
+        failed(f"Error:\n\x1b[31m{line.format('first')}\n{line.format('s3cret-value')}"),
+        *(failed(line.format(number)) for number in range(2 * MOST_FAILURES)),
+    ):
+        output.take_result(result)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(output.look_at_failures)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    told = [event.what for event in events if isinstance(event, SandboxRefused)]
+    assert told[0] == 'to read "/srv/first"'
+    assert len(told) <= MOST_FAILURES + 1
+    assert not {f'to read "/srv/{name}"' for name in ("fine", "long", "late", "s3cret-value")}.intersection(told)
 
 
 @pytest.mark.parametrize(
