@@ -27,6 +27,8 @@ from host.sandbox.registry import Registry, registry_of
 
 _RECORD = "installed.json"
 NPM_FOLDER, UV_FOLDER = "npm", "venv"
+_FINDS_PYTHON = b"#!/bin/sh\n'''exec' "
+"""How a script of uv begins that finds the Python beside it by `realpath` and `dirname` of PATH (0.13)."""
 _SEPARATORS = re.compile(r"[-_.]+")
 
 
@@ -114,6 +116,7 @@ class ProgramStart:
         place: the folder of that; empty if nothing is to be installed.
         interpreter: the program that runs the script, by name or path; empty if its first line says that.
         missing: what is to be installed before.
+        python: the Python that the script is started with; empty if it is started by itself.
     """
 
     words: tuple[str, ...]
@@ -121,6 +124,11 @@ class ProgramStart:
     place: str = ""
     interpreter: str = ""
     missing: Missing | None = None
+    python: str = ""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return (self.python, *self.words) if self.python else self.words
 
 
 def start_of(
@@ -152,7 +160,17 @@ def start_of(
         own = {name: value.reveal() for name, value in spec.env.items()}
         return ProgramStart(words, missing=Missing(wanted, registry_of(wanted, own, host), scripts))
     place = packages / record.place
-    return ProgramStart(command_of(wanted, place), record, str(place), record.interpreter or "node")
+    command = command_of(wanted, place)
+    python = _python_of(command[0]) if wanted.installer is Installer.UV else ""
+    return ProgramStart(command, record, str(place), record.interpreter or "node", python=python)
+
+
+def _python_of(script: str) -> str:
+    """The Python beside a script that would find it by programs of PATH, which a server may have another one of; empty
+    if it is no such script."""
+    with open(script, "rb") as file:
+        begins = file.read(len(_FINDS_PYTHON))
+    return os.path.join(os.path.dirname(script), "python") if begins == _FINDS_PYTHON else ""
 
 
 def command_of(wanted: Wanted, place: Path) -> tuple[str, ...]:

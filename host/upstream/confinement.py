@@ -115,7 +115,7 @@ async def confine(spec: StdioServer, own: Mapping[str, str], directory: ConfigDi
     if start.record is not None:
         await _check(spec, start)
         env["PATH"] = os.pathsep.join(filter(None, (os.path.dirname(start.words[0]), env.get("PATH"))))
-    return Confined(start.words, env, plan_of(spec, env, folder, directory, start))
+    return Confined(start.argv, env, plan_of(spec, env, folder, directory, start))
 
 
 def packages_of(spec: StdioServer, directory: ConfigDirectory) -> Path:

@@ -217,6 +217,23 @@ def test_packages_are_missing_until_they_are_installed(tmp_path: Path) -> None:
     assert start.interpreter == "node"
 
 
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('#!/bin/sh\n\'\'\'exec\' "$(dirname -- "$(realpath -- "$0")")"/\'python\' "$0" "$@"\n\'\'\'\n', True),
+        ("#!/bin/sh\nexec other\n", False),
+        ("", False),
+    ],
+)
+def test_a_script_that_finds_python_by_path_is_started_with_it(tmp_path: Path, text: str, is_found: bool) -> None:
+    """Its server may have a PATH that leads nowhere. What the script is, and so its launch, stays the same."""
+    recorded(tmp_path, "uvx a")
+    script = program(tmp_path / "p" / "venv" / "bin" / "a", text)
+    start = start_of(server("uvx", "a", "x"), tmp_path, {"PATH": "/nowhere"}, {})
+    assert start.words == (str(script), "x")
+    assert start.argv == ((str(script.with_name("python")),) if is_found else ()) + start.words
+
+
 def test_what_npx_finds_is_not_installed(tmp_path: Path) -> None:
     """It runs a script of a package above the folder that it starts in, or else one beside node."""
     node = program(tmp_path / "node" / "bin" / "node")

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,7 +64,7 @@ class Place:
 
     async def run(self, spec: StdioServer, text: bytes = b"") -> bytes:
         """What the installed program writes when it gets this text."""
-        made = await confine(spec, {}, self.directory)
+        made = await confine(spec, {name: value.reveal() for name, value in spec.env.items()}, self.directory)
         async with (
             open_keeper() as keeper,
             keeper.open_child(made.argv, env=made.env, cwd="/", sandbox=made.plan) as child,
@@ -104,6 +104,14 @@ async def test_it_is_installed_and_run_without_the_network(
     assert sorted(each.name for each in packages_of(spec, place.directory).iterdir()) == sorted(
         [record.place, "installed.json"]
     ), "neither a cache nor a home of the installation is left"
+
+
+@needs_uv
+async def test_a_script_of_python_needs_no_path(place: Place) -> None:
+    spec = place.spec("uvx", "of-python")
+    await place.install(spec)
+    said = await place.run(replace(spec, env={**spec.env, "PATH": Secret("/nowhere")}), LIST)
+    assert b'"text":"1.0"' in said.replace(b": ", b":")
 
 
 @pytest.mark.parametrize(("words", "name", "version"), BOTH)
