@@ -74,6 +74,7 @@ def wrapped(
         if not is_below_any(path, seen):
             passed.append(_as_file(text.encode()))
             words += ["--perms", "0444", "--ro-bind-data", str(passed[-1]), path]
+    words += ["--dir", plan["cwd"]]
     words += ["--dev", "/dev", *_memory("/dev/shm", plan["temporary"]), "--proc", "/proc"]
     if os.getuid() == 0:
         for name in ENTRIES_OF_ALL:

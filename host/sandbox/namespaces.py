@@ -90,6 +90,7 @@ def build_root(plan: dict[str, Any]) -> None:
         if not os.path.lexists(base + path):
             os.makedirs(os.path.dirname(base + path), exist_ok=True)
             _write(base + path, text)
+    _make(base + plan["cwd"], folder=True)
     _add_devices(base, temporary)
     _add_proc(base)
     os.chdir(base)

@@ -7,7 +7,7 @@ A plan is a dictionary of plain values, since it goes to the subreaper as JSON:
     read, write         real paths, which keep their places; what is below a folder is meant too
     links               symbolic links on the way to them, with their targets
     files               texts of files that the program gets in the place of the system's
-    cwd                 where it starts
+    cwd                 where it starts; it may be a folder of which it sees nothing else
     network             none, loopback, named or all
     listeners           addresses and ports at which sockets of the host listen inside, if it is named
     memory, temporary, cpu, processes, open_files
@@ -173,7 +173,7 @@ def make_plan(
         "write": write,
         "links": paths.links,
         "files": _files(home, sandbox, inside),
-        "cwd": _starts_in(start.words, str(spec.cwd), [*read, *write], home),
+        "cwd": _starts_in(start.words, str(spec.cwd), [*read, *write], home, os.path.realpath(state)),
         "network": sandbox.network.value if isinstance(sandbox.network, Network) else "named",
         "listeners": [*inside.listeners] if inside else [],
         "memory": sandbox.memory,
@@ -386,15 +386,26 @@ def _path_in(word: str) -> str:
     return word.partition("=")[2] if word.startswith("-") else word
 
 
-def _starts_in(words: Sequence[str], cwd: str, seen: Sequence[str], home: str) -> str:
-    """The folder that a program starts in: its own if it may read it, or if arguments begin there; or else its home."""
-    begin = any(
-        _module(each, folder) or any(not os.path.isabs(_path_in(each[at])) for at in _named(each, folder))
-        for each, folder in _commands(words, cwd)
-    )
+def _starts_in(words: Sequence[str], cwd: str, seen: Sequence[str], home: str, hidden: str) -> str:
+    """The folder that a program starts in: its own if it may read it, or if arguments lead from there to what it may
+    read; or else its home."""
     real = os.path.realpath(cwd)
-    is_there = is_below_any(real, seen) or (begin and any(is_below_any(each, [real]) for each in seen))
-    return real if is_there else home
+    if is_below_any(real, seen):
+        return real
+    if not os.path.isdir(real) or _is_made_up(real) or is_below_any(real, [hidden]):
+        return home
+    relative = (os.path.realpath(path) for each in _commands(words, cwd) for path in _relative(*each))
+    leads = any(is_below_any(path, seen) or any(is_below_any(each, [path]) for each in seen) for path in relative)
+    return real if leads else home
+
+
+def _relative(words: Sequence[str], cwd: str) -> Iterator[str]:
+    """The paths among the arguments of a command that begin in its folder."""
+    if module := _module(words, cwd):
+        yield module
+    for at, path in _named(words, cwd).items():
+        if not os.path.isabs(_path_in(words[at])):
+            yield path
 
 
 def _program(word: str, env: Mapping[str, str], cwd: str, depth: int = 0) -> Iterator[str]:

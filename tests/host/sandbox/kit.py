@@ -26,22 +26,27 @@ PYTHON = (os.path.realpath(sys.executable), "-I", "-S", "-c")
 
 
 async def planned(
-    folder: Path, words: tuple[str, ...], sandbox: Sandbox | None
+    folder: Path, words: tuple[str, ...], sandbox: Sandbox | None, cwd: Path | None = None
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """The environment and the plan of a program, with a state directory in this folder; by default, it is strict."""
-    spec = StdioServer(id="a", command=tuple(map(Secret, words)), cwd=folder, sandbox=sandbox or Sandbox())
+    spec = StdioServer(id="a", command=tuple(map(Secret, words)), cwd=cwd or folder, sandbox=sandbox or Sandbox())
     made = await confine(spec, {}, open_state(folder / "state").for_config(folder / "c.yaml"))
     return made.env, made.plan
 
 
 @asynccontextmanager
 async def confined(
-    folder: Path, *words: str, sandbox: Sandbox | None = None, grace: float = 0.2, **more: Any
+    folder: Path,
+    *words: str,
+    sandbox: Sandbox | None = None,
+    cwd: Path | None = None,
+    grace: float = 0.2,
+    **more: Any,
 ) -> AsyncIterator[Child]:
     """A program in a sandbox, for the block, with the forwarder of its network, if it has one. `more`: arguments for
-    that."""
+    that. `cwd`: by default the folder."""
     sandbox = sandbox or Sandbox()
-    env, plan = await planned(folder, words, sandbox)
+    env, plan = await planned(folder, words, sandbox, cwd)
     async with (
         open_keeper() as keeper,
         keeper.open_child(words, env=env, cwd="/", grace=grace, sandbox=plan) as child,

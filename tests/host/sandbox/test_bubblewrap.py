@@ -68,6 +68,16 @@ async def test_it_ends_as_its_program_ends(tmp_path: Path) -> None:
     assert await said_by(tmp_path, *PYTHON, "import os; os.kill(os.getpid(), 9)") == (128 + signal.SIGKILL, "")
 
 
+async def test_a_relative_path_beside_its_folder_works(tmp_path: Path) -> None:
+    """It sees nothing of the folder that the path begins in."""
+    for name in ("state", "work", "served"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "work" / "secret").touch()
+    (tmp_path / "served" / "serve.py").write_text("import os; print(os.getcwd(), os.listdir())")
+    said = await said_by(tmp_path / "state", *PYTHON[:3], "../served/serve.py", cwd=tmp_path / "work")
+    assert said == (0, f"{tmp_path}/work []")
+
+
 async def test_its_program_is_terminated_and_then_killed(tmp_path: Path) -> None:
     """A signal to bubblewrap itself would kill the program at once."""
     handles = (

@@ -57,6 +57,16 @@ async def test_a_program_that_is_not_there_is_no_matter_of_the_sandbox(tmp_path:
     assert (type(outcome), str(outcome)) == (SpawnError, "not found")
 
 
+async def test_a_relative_path_beside_its_folder_works(tmp_path: Path) -> None:
+    """It sees nothing of the folder that the path begins in."""
+    for name in ("state", "work", "served"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "work" / "secret").touch()
+    (tmp_path / "served" / "serve.py").write_text("import os; print(os.getcwd(), os.listdir())")
+    said = await said_by(tmp_path / "state", *PYTHON[:3], "../served/serve.py", cwd=tmp_path / "work")
+    assert said == (0, f"{tmp_path}/work []")
+
+
 async def test_it_is_terminated_and_then_killed(tmp_path: Path) -> None:
     handles = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"

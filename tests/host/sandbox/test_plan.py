@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -300,6 +301,32 @@ def test_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("a")
     with pytest.raises(MissingFile):
         plan(tmp_path, spec("sh", sandbox=Sandbox(SandboxFiles(read=(f"{tmp_path}/a",)))))
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        ("node ../served/index.js", True),
+        ("node --config=../served/index.js", True),
+        ("sh -c 'cd ../served && node index.js'", True),
+        ("node {}/served/index.js", False),
+        ("node ../../nowhere.js", False),
+    ],
+)
+def test_it_starts_where_relative_paths_lead_to_what_it_can_read(tmp_path: Path, words: str, begins: bool) -> None:
+    program(tmp_path / "served" / "index.js")
+    (tmp_path / "work").mkdir()
+    made = plan(tmp_path, spec(*shlex.split(words.format(tmp_path)), cwd=tmp_path / "work"))
+    assert made["cwd"] == (str(tmp_path / "work") if begins else made["own"][0])
+    assert not is_below_any(str(tmp_path / "work"), made["read"])
+
+
+@pytest.mark.parametrize("folder", ["/proc", "nowhere", "state"])
+def test_it_starts_in_no_folder_that_cannot_be_there(tmp_path: Path, folder: str) -> None:
+    program(tmp_path / "served" / "index.js")
+    path = os.path.relpath(tmp_path / "served" / "index.js", tmp_path / folder)
+    made = plan(tmp_path, spec("node", path, cwd=tmp_path / folder))
+    assert made["cwd"] == made["own"][0]
 
 
 def test_it_starts_where_it_can_read_or_else_at_home(tmp_path: Path) -> None:
