@@ -205,14 +205,16 @@ class _Entrance:
         address, zone = next(iter(zones.items()))
         port = destination.port
         at = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        wider = None
+        wider, remark = None, ""
         if zone is Zone.PRIVATE:
             others = tuple(each for each in sandbox.destinations if each.to != name)
             wider = replace(sandbox, network=(*others, Destination(name, private=True)))
         elif zone is Zone.LOOPBACK:
             wider = _permitting(sandbox, Destination(at))
+        else:  # hardly anybody means that, so no line is there to be copied
+            remark = "; only the address itself in network permits that"
         kind = _SPECIAL if zone is None else _ZONES.get(zone, _SPECIAL)
-        self.forwarder.refusals.tell(f"a connection to {name}, which is at {kind} ({address})", wider)
+        self.forwarder.refusals.tell(f"a connection to {name}, which is at {kind} ({address}){remark}", wider)
         raise _NotConnected(
             "403 Forbidden", f"{name} is at {kind}, which sandbox: network of this server does not name."
         )
