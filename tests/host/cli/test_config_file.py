@@ -23,7 +23,8 @@ def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pyt
     out, err = capsys.readouterr()
     assert [line.split(":")[0] for line in out.splitlines()] == ["a", "b", "c", str(file)]
     assert [line.split(":")[:2] for line in err.splitlines()] == [["a", " notice"]]
-    assert "it is not trusted, so its program is confined (sandbox: strict)" in err
+    assert "it is not trusted, so its program is confined (sandbox: strict); to start it unconfined, write" in err
+    assert "if an older version ran it unconfined, that goes on until you choose: colonnade sandbox a says" in err
     servers["a"] = {"command": ["cat"], "trust": "untrusted", "cwd": "${client:folder}"}
     file.write_text(json.dumps({"servers": servers}))
     assert run(["check", str(file)]) == DONE
