@@ -270,8 +270,8 @@ class ProcessUsage(TypedDict):
 
 class HostStatus(HostInfo):
     """The health of a host. `uptime` is in seconds; `confirmations` counts those that wait, `held` the definitions;
-    `waiting_changes` are those of the configuration file that permit more and wait for a person. `clients` counts those
-    that are connected. `ends_after`: seconds for which a host in the background stays without a client, and `ends_in`:
+    `waiting_changes` are those of the configuration file that wait for a person. `clients` counts those that
+    are connected. `ends_after`: seconds for which a host in the background stays without a client, and `ends_in`:
     seconds until it ends if none comes; null where it does not end by itself, the latter also while it is used."""
 
     uptime: float

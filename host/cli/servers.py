@@ -122,8 +122,8 @@ def install(selection: Selection, server: str) -> int:
 def reload(selection: Selection, yes: bool) -> int:
     """Have the running hosts read their configuration again.
 
-    All changes are applied, also those that permit more. On a terminal, those are shown first, with their differences,
-    and only what was shown is applied. An invalid file changes nothing; its first mistake is printed.
+    All changes are applied, also those that wait for a person. On a terminal, those are shown first, with their
+    differences, and only what was shown is applied. An invalid file changes nothing; its first mistake is printed.
     """
     targets = selection.scope().running()
     code = DONE
@@ -195,7 +195,7 @@ def _reload(target: RunningTarget, shown: str | None) -> None:
 
 
 def _confirmed(config: str, changes: Sequence[Mapping[str, Any]]) -> bool:
-    print(f"{config}: these changes permit more:")
+    print(f"{config}: these changes permit more, or change what is started, given to a program or reached:")
     for change in changes:
         name = f"{change['server']}: " if change["server"] else ""
         print(f"\n  {name}{'; '.join(change['widens'])}")

@@ -776,7 +776,7 @@ function showConfiguration(changes) {
 
 function changesCard({ id, changes }) {
   const card = h("article", { class: "card ask", "aria-label": "Changes of the configuration that wait" },
-    h("p", { class: "lead" }, "The configuration file was changed so that it permits more. That waits for you, because a program that can write the file must not raise its own rights."));
+    h("p", { class: "lead" }, "The configuration file was changed so that it permits more, or that something else is started, given to a program or reached. That waits for you, because a program that can write the file must not raise its own rights."));
   for (const each of changes) card.append(h("div", { class: "change" },
     h("h3", {}, each.server ? foreign(each.server, "name") : "The host itself"),
     h("ul", { class: "reasons" }, (each.widens || []).map((text) => h("li", {}, foreign(text)))),

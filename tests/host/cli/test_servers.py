@@ -173,7 +173,11 @@ def test_a_reload_is_offered_for_what_waits(
     monkeypatch.setattr(DecisionScope, "find", lambda self: [WaitingTarget({}, [], waiting=["time", "git"])])
     assert offer_reload(stopped.state, stopped.file, new, asks=bool(typed)) == expected
     assert [question.removeprefix("A Colonnade runs with this file. ") for question in asked] == typed
-    assert ("time: it is new" in capsys.readouterr().out) is (typed == ["Apply them?"])
+    said = capsys.readouterr().out
+    assert ("time: it is new" in said) is (typed == ["Apply them?"])
+    assert ("these changes permit more, or change what is started, given to a program or reached:" in said) is (
+        typed == ["Apply them?"]
+    )
 
 
 def test_why_a_host_cannot_be_asked_is_said(stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
