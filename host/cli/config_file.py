@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _ABOUT_TRUST = (
     "it is not trusted, so its program is confined (sandbox: strict); to start it unconfined, write sandbox: off; "
-    "if an older version ran it unconfined, that goes on until you choose: colonnade sandbox {id} says what is in force "
-    "(docs/sandbox.md)"
+    "if an older version ran it unconfined, that goes on until you choose: colonnade sandbox {id} says what is in "
+    "force (docs/sandbox.md)"
 )
 _NO_FOLDERS = "; it runs in folders of clients, where it cannot be confined, so it is not started without sandbox: off"
 

@@ -102,8 +102,9 @@ class RuleRow(TypedDict):
 
 
 class ChangeRow(TypedDict):
-    """A change of the configuration that waits for a person: of one server, or with an empty `server` of the host. `widens` are sentences; `diff` is the difference of what the file says, with secrets left out.
-    `id` is the same for all changes of one reading of the file."""
+    """A change of the configuration that waits for a person: of one server, or with an empty `server` of the host.
+    `widens` are sentences; `diff` is the difference of what the file says, with secrets left out. `id` is the same for
+    all changes of one reading of the file."""
 
     id: str
     server: str

@@ -28,7 +28,7 @@ def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pyt
     servers["a"] = {"command": ["cat"], "trust": "untrusted", "cwd": "${client:folder}"}
     file.write_text(json.dumps({"servers": servers}))
     assert run(["check", str(file)]) == DONE
-    assert capsys.readouterr().err.endswith("in folders of clients it cannot be confined, so it is not started then\n")
+    assert capsys.readouterr().err.endswith("where it cannot be confined, so it is not started without sandbox: off\n")
 
 
 def test_the_program_of_a_container_is_not_looked_for_and_its_client_is(
