@@ -131,6 +131,7 @@ from config.views import (
     unknown_name,
     view_problems,
 )
+from config.written import shown_words
 
 DEFAULT_ADDRESS = Address(DEFAULT_HOST, 8808)
 LONGEST_NAME = 64
@@ -959,6 +960,8 @@ class StdioServer(BaseServer):
     ] = Path()
     declared: Annotated[SkipJsonSchema[str], NO_KEY] = ""
     """A digest of the command as it is written in the file, whatever its references give."""
+    written_words: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
+    """The words of the command as they are written in the file, without what is usually secret."""
 
     @property
     def program(self) -> Secret:
@@ -1041,12 +1044,12 @@ class StdioServer(BaseServer):
         server = handler(value)
         assert isinstance(info.context, Expander)
         folder = info.context.folder
-        words = [mask(word) for word in _written_words(value["command"], alone="args" not in value)]
+        written = [*_written_words(value["command"], alone="args" not in value), *value.get("args", ())]
+        words = [mask(word) for word in written]
         text = server.program.reveal()
         # A bare word stays one, for PATH; anything with a slash starts from the folder of the file, but in a container.
         is_here = "/" in text and not server.runtime
         program = Secret(str(folder / text) if is_here else text, clip(words[0].rstrip("/").rpartition("/")[2]))
-        words += [mask(word) for word in value.get("args", ())]
         cwd = value.get("cwd", "")
         is_clients = cwd == CLIENT_FOLDER  # as it is written: a variable may hold the same text
         parts = [words, sorted(server.env), [cwd] if is_clients else mask(cwd)]  # a folder may have this name
@@ -1056,6 +1059,7 @@ class StdioServer(BaseServer):
             args=None,
             cwd=_CLIENT_FOLDER if is_clients else folder / server.cwd,
             declared=f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}",
+            written_words=shown_words(written),
         )
         errors_below(placed._contradictions(value))
         if placed.trust is Trust.UNTRUSTED and "sandbox" not in value:

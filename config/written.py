@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from config.references import HIDDEN, Secret
@@ -43,6 +43,13 @@ def shown_change(before: Secret | None, after: Secret) -> tuple[bytes | None, by
     old = None if before is None else json.loads(before.reveal())
     new = json.loads(after.reveal())
     return (None if old is None else _dumped(_conceal("", old, None)), _dumped(_conceal("", new, old)))
+
+
+def shown_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command as they are written, without their secrets."""
+    shown = _conceal("command", list(words), None)
+    assert isinstance(shown, list)
+    return tuple(shown)
 
 
 def _dumped(value: object) -> bytes:

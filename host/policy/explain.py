@@ -219,7 +219,9 @@ def held_as_data(gate: Gate, held: HeldItem, until: float = inf) -> HeldRow:
     `time.monotonic`) without difference and text and with `ready` false: the page asks again."""
     ready, approved, offered = time.monotonic() < until, held.approved, held.offered
     if held.item.kind == Aspect.LAUNCH:
-        approved, offered = None if approved is None else launch_for_people(approved), launch_for_people(offered)
+        spec = gate.policies.spec(held.item.server)
+        approved = None if approved is None else launch_for_people(approved, spec)
+        offered = launch_for_people(offered, spec)
     return {
         "ready": ready,
         "server": held.item.server,
@@ -240,7 +242,9 @@ def held_as_data(gate: Gate, held: HeldItem, until: float = inf) -> HeldRow:
 def definition_as_data(gate: Gate, listed: ListedItem, caller: str, *, whole: bool) -> DefinitionRow:
     """A definition of a server's list as plain data; with its text if `whole`. `caller`: whose call is judged."""
     item, decision, denied = listed.item, None, False
-    shown = launch_for_people(listed.offered) if item.kind == Aspect.LAUNCH else listed.offered
+    shown = listed.offered
+    if item.kind == Aspect.LAUNCH:
+        shown = launch_for_people(shown, gate.policies.spec(item.server))
     claims = set().union(*(claims_in(each).held for each in definitions_in(listed.offered)))
     if item.kind in KINDS:
         decision = gate.definitions.evaluate(gate.definitions.ref_of(item, listed.fingerprint), None, caller)

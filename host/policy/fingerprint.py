@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -187,13 +188,20 @@ def not_as_approved(launch: Launch) -> str:
 def launch_of(spec: ServerSpec, packages: Path | None = None) -> Launch:
     """The launch identity of a server at this moment; reads the file system. `packages`: the folder of what is
     installed for it; None if nothing is."""
+    declared = declared_by(spec)
     if isinstance(spec, HttpServer):
-        return Launch(_declared(["url", spec.url.reveal()]))
-    declared = unconfined_launch(spec)
+        return Launch(declared)
     if spec.sandbox is None:
         return Launch(declared, program_of(spec))
-    declared = _declared([declared, spec.sandbox.beside_strict()])
     return _confined_launch(spec, declared, packages)
+
+
+def declared_by(spec: ServerSpec) -> str:
+    """`Launch.declared` of a server."""
+    if isinstance(spec, HttpServer):
+        return _declared(["url", spec.url.reveal()])
+    declared = unconfined_launch(spec)
+    return declared if spec.sandbox is None else _declared([declared, spec.sandbox.beside_strict()])
 
 
 def unconfined_launch(spec: StdioServer) -> str:
@@ -237,15 +245,21 @@ def _confined_launch(spec: StdioServer, declared: str, packages: Path | None) ->
     )
 
 
-def launch_for_people(definition: bytes) -> bytes:
-    """The definition of a launch with its sandbox as a list, which has a line for each group and each path."""
+def launch_for_people(definition: bytes, spec: ServerSpec | None) -> bytes:
+    """The definition of a launch with its sandbox as a list, which has a line for each group and each path, and with
+    its command as the file writes it, without secrets, if it is the launch of this server."""
     try:
         launch = json.loads(definition)
-        given, *paths = launch["sandbox"].split(f"; {_STARTS_WITH}")
-    except (ValueError, KeyError, TypeError, AttributeError):  # there is none
+        declared, sandbox = launch["declared"], launch.get("sandbox", "")
+    except (ValueError, KeyError, TypeError):  # it is none
         return definition
-    launch["sandbox"] = [*given.split("; "), *(_STARTS_WITH + path for path in paths)]
-    return json.dumps(launch).encode()
+    more: dict[str, object] = {}
+    if sandbox:
+        given, *paths = sandbox.split(f"; {_STARTS_WITH}")
+        more["sandbox"] = [*given.split("; "), *(_STARTS_WITH + path for path in paths)]
+    if isinstance(spec, StdioServer) and spec.written_words and declared == declared_by(spec):
+        more["command"] = shlex.join(spec.written_words)
+    return json.dumps({**launch, **more}).encode() if more else definition
 
 
 def absolute_search_path(env: dict[str, str]) -> str:

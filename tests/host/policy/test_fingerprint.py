@@ -185,14 +185,29 @@ def test_what_the_owner_wrote_is_declared_and_values_of_variables_are_not(tmp_pa
 
 def test_people_see_a_line_for_each_group_of_a_confined_launch() -> None:
     given = "reads /a; network none; 64 processes; starts with /b; or /c; starts with /d"
-    shown = launch_for_people(json.dumps({"declared": "x", "program": "/p", "sandbox": given}).encode())
+    shown = launch_for_people(json.dumps({"declared": "x", "program": "/p", "sandbox": given}).encode(), None)
     assert json.loads(shown)["sandbox"] == [
         *("reads /a", "network none", "64 processes"),
         *("starts with /b; or /c", "starts with /d"),
     ]
     assert '\n    "network none",\n' in pretty(shown)
     for other in (b'{"declared":"x","program":null}', b"[1]", b"no"):
-        assert launch_for_people(other) == other
+        assert launch_for_people(other, None) == other
+
+
+def test_people_see_the_command_of_a_launch_as_the_file_writes_it(tmp_path: Path) -> None:
+    """Without secrets, and only that of this launch."""
+    file = tmp_path / "c.yaml"
+    words = ["serve", "-v", "--token", "s3cret", "${env:KEY}", "a b"]
+    for sandbox in ("off", "strict"):
+        file.write_text(json.dumps({"servers": {"a": {"command": words, "sandbox": sandbox}}}))
+        spec = config.load(file, {"KEY": "value"}).servers["a"]
+        launch = launch_of(spec)
+        definition = json.dumps({"declared": launch.declared, "program": None}).encode()
+        shown = json.loads(launch_for_people(definition, spec))
+        assert shown["command"] == "serve -v --token '***' '${env:KEY}' 'a b'"
+        other = definition.replace(b"sha256:", b"sha256:0")
+        assert launch_for_people(other, spec) == other
 
 
 def test_an_image_is_part_of_it_and_its_program_is_the_client(tmp_path: Path) -> None:
