@@ -341,8 +341,6 @@ def _contradictions(sandbox: Sandbox) -> Iterator[tuple[tuple[str], InvalidKey]]
         yield ("install",), InvalidKey("nothing is installed for a container; put it into the image, or remove this")
     if sandbox.accept is not Means.NAMESPACES:
         yield ("accept",), InvalidKey("a container is never replaced by Landlock; remove it")
-    if sandbox.install != Install():
-        yield ("install",), InvalidKey("its image has the program, and nothing is installed; remove it")
     if sandbox.memory < LEAST_MEMORY:
         yield ("memory",), InvalidKey("a container does not start with less than 128MiB; write more")
 

@@ -141,10 +141,6 @@ def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:
         ("{image: a}", ".image: it is for a container; write with: podman or with: docker, or remove it"),
         ("{with: podman}", ".with: a container is made of an image; write image: and its name beside it"),
         ("{with: lxc, image: a}", '.with: expected podman or docker, found "lxc"'),
-        (
-            "{with: podman, image: a, install: {scripts: true}}",
-            ".install: its image has the program, and nothing is installed; remove it",
-        ),
         ("{with: podman, image: a, accept: landlock}", ".accept: a container is never replaced by Landlock; remove it"),
         ("{with: podman, image: a, install: {scripts: true}}", ".install: nothing is installed for a container"),
         (
