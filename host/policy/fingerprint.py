@@ -11,11 +11,11 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +67,8 @@ _CONTEXT = 240
 """Characters of unchanged text that are shown beside a change."""
 
 _STARTS_WITH = "starts with "
+_PARTS = frozenset(("bin", "lib", "lib64", "libexec", "pyvenv.cfg"))
+"""The names by which the parts of an installation are shown together."""
 
 _WORD = re.compile(r"\n *|\\.|\w+| +|.", re.DOTALL)
 
@@ -246,8 +248,8 @@ def _confined_launch(spec: StdioServer, declared: str, packages: Path | None) ->
 
 
 def launch_for_people(definition: bytes, spec: ServerSpec | None) -> bytes:
-    """The definition of a launch with its sandbox as a list, which has a line for each group and each path, and with
-    its command as the file writes it, without secrets, if it is the launch of this server."""
+    """The definition of a launch with its sandbox as a list, which has a line for each group, path and installation,
+    and with its command as the file writes it, without secrets, if it is the launch of this server."""
     try:
         launch = json.loads(definition)
         declared, sandbox = launch["declared"], launch.get("sandbox", "")
@@ -256,10 +258,20 @@ def launch_for_people(definition: bytes, spec: ServerSpec | None) -> bytes:
     more: dict[str, object] = {}
     if sandbox:
         given, *paths = sandbox.split(f"; {_STARTS_WITH}")
-        more["sandbox"] = [*given.split("; "), *(_STARTS_WITH + path for path in paths)]
+        more["sandbox"] = [*given.split("; "), *(_STARTS_WITH + path for path in _folded(paths))]
     if isinstance(spec, StdioServer) and spec.written_words and declared == declared_by(spec):
         more["command"] = shlex.join(spec.written_words)
     return json.dumps({**launch, **more}).encode() if more else definition
+
+
+def _folded(paths: Iterable[str]) -> Iterator[str]:
+    """Paths with those of one installation together: `bin, lib in /opt/python`."""
+    for folder, group in groupby(paths, lambda path: os.path.dirname(path) if os.path.basename(path) in _PARTS else ""):
+        found = list(group)
+        if folder and len(found) > 1:
+            yield f"{', '.join(map(os.path.basename, found))} in {folder}"
+        else:
+            yield from found
 
 
 def absolute_search_path(env: dict[str, str]) -> str:

@@ -195,6 +195,17 @@ def test_people_see_a_line_for_each_group_of_a_confined_launch() -> None:
         assert launch_for_people(other, None) == other
 
 
+def test_people_see_an_installation_on_one_line() -> None:
+    paths = ["/v/bin/x", "/v/bin", "/v/lib", "/v/pyvenv.cfg", "/p/bin", "/p/lib", "/q/lib", "/v"]
+    given = "; ".join(["network none", *(f"starts with {path}" for path in paths)])
+    shown = json.loads(launch_for_people(json.dumps({"declared": "x", "sandbox": given}).encode(), None))
+    assert shown["sandbox"] == [
+        "network none",
+        *("starts with /v/bin/x", "starts with bin, lib, pyvenv.cfg in /v"),
+        *("starts with bin, lib in /p", "starts with /q/lib", "starts with /v"),
+    ]
+
+
 def test_people_see_the_command_of_a_launch_as_the_file_writes_it(tmp_path: Path) -> None:
     """Without secrets, and only that of this launch."""
     file = tmp_path / "c.yaml"
