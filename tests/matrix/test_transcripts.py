@@ -42,6 +42,6 @@ def test_streams_stand_one_after_the_other() -> None:
     asked_too_early = {"result": {"taskId": "t", "status": "working"}}
     received: list[tuple[int | None, dict[str, Any]]] = [
         *((2, {"b": 1}), (3, {"status": 200}), (3, asked_too_early), (None, {"c": 1}), (1, {"a": 1})),
-        *((None, changed), (2, {"b": 2}), (2, {"b": 2})),
+        *((None, changed), (2, {"b": 2}), (2, {"b": 2}), (4, {"status": 200})),
     ]
     assert transcript(received) == ['{"a": 1}', '{"b": 1}', '{"b": 2}', '{"c": 1}']

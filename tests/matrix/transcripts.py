@@ -29,6 +29,8 @@ VARYING = frozenset(
 TASK = re.compile(r"[0-9a-f]{32}")
 MEANWHILE = ("notifications/resources/updated", "notifications/elicitation/complete")
 """Notifications that a server sends beside its answers: they come before those or after them."""
+BEGUN = '{"status": 200}'
+"""The line of a stream that has begun."""
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 SERVER = re.compile(r"v[\d-]+-(http|sse|stdio|both)(__|\+)")
 """The prefixes of a server's tools and prompts, and of the URIs of its resources."""
@@ -38,8 +40,8 @@ CLIENT = re.compile(r"client-[\d-]+-(http|sse|stdio)")
 def transcript(received: Sequence[tuple[int | None, Mapping[str, Any]]], server: str = "") -> Transcript:
     """The messages that a client received: the streams of its requests one after the other, then what came on none.
     Streams are independent of each other, and so is what happens meanwhile, so no order is kept there. Nor is how often
-    something was repeated; nor whether a task that was asked for was still being worked on; nor which lists changed,
-    whoever changed them."""
+    something was repeated; nor whether a task that was asked for was still being worked on; nor whether the stream of a
+    call that gets no answer was begun before it was cancelled; nor which lists changed, whoever changed them."""
     streams: dict[int, list[str]] = {}
     standing, meanwhile = list[str](), list[str]()
     early = {about for about, message in received if _is_still_working(message)} - {None}
@@ -49,7 +51,8 @@ def transcript(received: Sequence[tuple[int | None, Mapping[str, Any]]], server:
             continue
         stream = standing if about is None else streams.setdefault(about, [])
         (meanwhile if method in MEANWHILE else stream).append(normalised(message, server))
-    ordered = [*(streams[id] for id in sorted(streams)), standing, sorted(meanwhile)]
+    begun = [streams[id] for id in sorted(streams) if streams[id] != [BEGUN]]
+    ordered = [*begun, standing, sorted(meanwhile)]
     return [each for lines, _ in groupby(ordered) for each, _ in groupby(lines)]
 
 
