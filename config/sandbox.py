@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter, ValidationInfo
@@ -95,7 +96,11 @@ def _read_destination(value: object) -> object:
 _Destination = Annotated[
     Destination, BeforeValidator(_read_destination, json_schema_input_type=DestinationText | Destination)
 ]
-_DESTINATIONS: TypeAdapter[tuple[Destination, ...]] = TypeAdapter(EachOnce[_Destination])
+
+
+@cache
+def _destinations() -> TypeAdapter[tuple[Destination, ...]]:
+    return TypeAdapter(EachOnce[_Destination])  # 20 ms, which a start without such a list need not take
 
 
 def _read_network(value: object, info: ValidationInfo) -> Network | tuple[Destination, ...]:
@@ -109,7 +114,7 @@ def _read_network(value: object, info: ValidationInfo) -> Network | tuple[Destin
         raise expected(what, as_found(value), remedy)
     if not 0 < len(value) <= MAX_DESTINATIONS:
         raise expected(f"1 to {MAX_DESTINATIONS} hosts with ports", str(len(value)), "" if value else "or write none")
-    found = _DESTINATIONS.validate_python(value, context=info.context)
+    found = _destinations().validate_python(value, context=info.context)
     errors_below(
         ((at, "private"), InvalidValue("an address is permitted as it is written; remove private"))
         for at, each in enumerate(found)
