@@ -25,7 +25,7 @@ class WhenError(ValueError):
 
 
 class _When(RootModel[When]):
-    model_config = ConfigDict(hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True, defer_build=True)  # until a person answers with conditions
 
 
 def read_when(when: Mapping[str, object]) -> tuple[Condition, ...]:

@@ -20,6 +20,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import groupby
 
 ELLIPSIS = "…"
@@ -99,6 +100,7 @@ def _is_letter(char: str) -> bool:
     return unicodedata.category(char)[0] in "LM" and not _ODD.match(char)
 
 
+@cache  # few texts need it, and it takes 4 ms of a start
 def _stray() -> re.Pattern[str]:
     """Characters that are invisible and shape nothing at their place. A character that justifies an invisible one is
     never removed itself, so one pass is enough."""
@@ -116,9 +118,6 @@ def _stray() -> re.Pattern[str]:
         ),
     ]
     return re.compile(f"[{''.join(_SHAPING)}](?!{'|'.join(at_home)})")
-
-
-_STRAY = _stray()
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -188,7 +187,7 @@ def sanitize(text: str, *, limit: int | None = None) -> str:
     if limit is None or len(text) <= limit:
         return text
     # A cut in the middle of an emoji leaves a joiner at the end.
-    return _STRAY.sub("", text[: limit - 1]) + ELLIPSIS if limit > 0 else ""
+    return _stray().sub("", text[: limit - 1]) + ELLIPSIS if limit > 0 else ""
 
 
 def _may_change(text: str) -> bool:
@@ -198,7 +197,7 @@ def _may_change(text: str) -> bool:
 
 
 def _sanitized(text: str) -> str:
-    return _STRAY.sub("", _NEVER.sub("", _LINE_END.sub("\n", _TERMINAL.sub("", text))))
+    return _stray().sub("", _NEVER.sub("", _LINE_END.sub("\n", _TERMINAL.sub("", text))))
 
 
 # Bytes of JSON text that may need a change; a few harmless neighbours are included. Searching one byte costs next to
