@@ -61,11 +61,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Check:
-    """A promise and what was measured of it; None if it could not be."""
+    """A promise and what was measured of it; None if it could not be. `is_of_time`: it is no ratio, so it holds for the
+    machines that it was stated for; in CI, whose machine is any, it is told and decides nothing."""
 
     sentence: str
     most: float
     measured: Spread | None
+    is_of_time: bool = False
 
     @property
     def holds(self) -> bool:

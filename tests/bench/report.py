@@ -35,7 +35,12 @@ class Report:
     def checks(self) -> list[Check]:
         wrong = sum(sample.errors for sample in self._samples())
         figures = [
-            Check(f"{figure.name}: at most {figure.most:g} {figure.unit}", figure.most, spread(figure.values))
+            Check(
+                f"{figure.name}: at most {figure.most:g} {figure.unit}",
+                figure.most,
+                spread(figure.values),
+                is_of_time=figure.unit.startswith("ms"),
+            )
             for figure in self.figures
             if figure.most is not None
         ]

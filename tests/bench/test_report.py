@@ -46,6 +46,7 @@ def test_every_limit_is_checked_and_so_are_the_figures() -> None:
     first, *_, last = checks[1:]
     assert (first.measured, first.holds) == (Spread(2.0, 2.0, 2.0), True)
     assert (last.measured, last.holds) == (Spread(120.0, 80.0, 125.0), False)
+    assert [check for check in checks if check.is_of_time] == [last]
 
 
 def test_a_figure_is_in_the_table_and_checked_if_it_has_a_limit() -> None:
