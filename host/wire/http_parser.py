@@ -92,10 +92,10 @@ class ResponseParser:
         Raises:
             TooManyInterim, BadResponse: they are refused. Parts of the body before them may be taken.
         """
-        if self._known is not None and not self.started and self._take_known(data, *self._known):
-            return
-        self.started = True
-        if not self.head_done:
+        begins, self.started = not self.started, True
+        if begins and self._known is not None and data.startswith(self._known[0]):
+            data = self._take_known(data, *self._known)
+        elif not self.head_done:
             data = self._take_heads(data)
         if data:
             self._take_body(data)
@@ -127,21 +127,12 @@ class ResponseParser:
         found = None if field is None else _KEEP_ALIVE_TIMEOUT.search(field)
         return float(found[1]) if found else None
 
-    def _take_known(self, data: bytes, head: bytes, status: int, fields: dict[bytes, bytes], length: int) -> bool:
-        """Take the beginning of a response that repeats the former head. httptools does not see it, and need not: it
-        expects a new response before and after."""
-        if not data.startswith(head):
-            return False
-        self.status, self.fields = status, fields
-        self.started = self.head_done = True
-        whole = len(head) + length
-        if body := data[len(head) : whole]:
-            self._body.append(body)
-        self.left = length - len(body)
-        self.complete = not self.left
-        if len(data) > whole:
-            self.reusable = False
-        return True
+    def _take_known(self, data: bytes, head: bytes, status: int, fields: dict[bytes, bytes], length: int) -> bytes:
+        """Take the former head, which is repeated. httptools does not see it, and need not: it expects a new response
+        before and after. Returns the bytes after it."""
+        self.status, self.fields, self.left = status, fields, length
+        self.head_done, self.complete = True, not length
+        return data[len(head) :]
 
     def _take_heads(self, data: bytes) -> bytes:
         """Take heads up to that of the final response. Returns the bytes after it."""
