@@ -390,13 +390,12 @@ class Client:
             mrtr_round = MrtrRound(self.server)  # the result counts as retried, so it is not fresh
         if kind == TASK and may_be_task:
             result = await self._wait_for_stateless_task(result, upstream_call, capabilities)
-            if self.on_result is not None:
-                self.on_result(result)
-            return Answered(result)
-        if kind != COMPLETE:
+        elif kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
         if self.on_result is not None and method == TOOLS_CALL.name:
             self.on_result(result)
+        if kind == TASK:
+            return Answered(result)
         is_fresh = method in CACHEABLE and not _is_retried(mrtr_round)
         freshness = freshness_of(result) if is_fresh else STALE
         return Answered(strip_hop_fields(result), freshness, upstream_call.outline_of(result))
