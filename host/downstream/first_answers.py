@@ -101,12 +101,11 @@ class Recording:
         version = 0
         while True:
             with trio.move_on_after(CHECK_INTERVAL):
-                is_quiet = False
                 version = await self._router.catalog.wait_for_change(version)
-                while not is_quiet:
-                    with trio.move_on_after(SETTLING) as settling:
+                with trio.move_on_after(SETTLING) as settling:
+                    while True:
                         version = await self._router.catalog.wait_for_change(version)
-                    is_quiet = settling.cancelled_caught
+                        settling.deadline = trio.current_time() + SETTLING
             await self.write()
 
     async def write(self) -> None:
