@@ -614,8 +614,7 @@ class Sessions:
     def find(self, id: str, endpoint: Endpoint, identity: str | None) -> Session | None:
         """The session with this id; None if it belongs to another endpoint or identity."""
         session = self._open.get(id)
-        is_own = session is not None and session.identity == identity and session.endpoint == endpoint
-        return session if is_own else None
+        return session if session is not None and session.belongs_to(endpoint, identity) else None
 
     def is_open(self, id: str) -> bool:
         """Whether there is a session with this id, of whichever endpoint and identity."""
