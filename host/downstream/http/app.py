@@ -175,17 +175,19 @@ class HttpApp:
                 self._router.forget(Caller(identity, SHARED, identity, instance_key=identity))
 
     def _examined(self, guard: RequestGuard, scope: Scope) -> tuple[CheckedHead, str, str, _Handler | None]:
-        """The checked head of a request, its path and query, and the handler of the path."""
+        """The checked head of a request, its path and query, and the handler of the path; None also if that depends on
+        the servers that are there."""
         # The path as it was sent: a spelling that is equal only after decoding is a different path.
         path, query = scope["raw_path"].decode("latin-1"), scope.get("query_string", b"").decode("latin-1")
         head = guard.examine(Headers(scope["headers"]))
-        return head, path, query, self._find_handler(path, head.identity)
+        handler = self._find_handler(path, head.identity)
+        return head, path, query, None if handler is None or handler[1].server is not None else handler
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
         head, path, query, handler = of_head(scope, self._examine)
-        if handler is None or handler[1].server is not None:  # by now, that server may be there, or gone
+        if handler is None:
             handler = self._find_handler(path, head.identity)
         # Not over HTTP/2, whose address other machines may reach though the console is on loopback.
         if handler is None and self._console is not None and scope["http_version"] != "2" and _is_of_console(path):
