@@ -237,7 +237,7 @@ class KindSnapshot:
     last_narrowed: int = 0
     """Snapshots before this version show entries that are hidden now."""
     resolved: dict[Hashable, tuple[object, Any]] = field(default_factory=dict, compare=False)
-    """What the router has found under the names of visible entries, with the view that it was found for. By the server
+    """Names of visible entries that the router has resolved, with the view that they were resolved for. By the server
     whose own endpoint was asked, if any, and the name: at most two for each entry."""
 
     @cached_property

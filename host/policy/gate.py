@@ -249,7 +249,7 @@ class Gate:
         the state below; where admissions need nothing else, the admission of these calls instead."""
         self._open_in = self.state
         self._offered: dict[EntryRef, tuple[int, Item, str, str]] = {}
-        """What records say of open entries (item, fingerprint, launch), and the count of changes of the pins then."""
+        """The count of changes of the pins, and item, fingerprint and launch of open entries then: for records."""
 
     @property
     def state(self) -> tuple[int, int]:
