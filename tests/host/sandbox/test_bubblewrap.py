@@ -1,14 +1,14 @@
 """Bubblewrap, where a system refuses our own namespaces and permits them to it: a keeper whose source lacks ours stands
-in for such a system. What a program cannot do there is in tests/sandbox.
+in for such a system. What holds with ours too is in test_confine.py, and what a program cannot do in tests/sandbox.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,31 +17,18 @@ import trio
 from config.sandbox import Means, Network, Sandbox, SandboxFiles
 from host.sandbox import bubblewrap
 from host.sandbox.bubblewrap import has_bubblewrap
-from host.wire import keeper
-from host.wire.keeper import children_of
 from host.wire.process import NotConfined, open_keeper
 from tests.host.sandbox.kit import PYTHON, confined, outcome_of, planned, said_by
-from tests.host.wire.processes import carrying, new_token, until
 from tests.kit.kernel import needs_bubblewrap
+from tests.sandbox.means import EACH, NAMESPACES, source_with
 
-REFUSES = """
-
-def separate(*, network: bool) -> None:
-    raise KernelRefused("user namespaces", 1)
-"""
 pytestmark = [needs_bubblewrap, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)
-def own_namespaces_are_refused(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path_factory.mktemp("refusing")
-    source = Path(keeper.__file__).parents[1]
-    for name in ("sandbox", "wire"):
-        shutil.copytree(source / name, root / "host" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (root / "host" / "__init__.py").touch()
-    with open(root / "host" / "sandbox" / "namespaces.py", "a") as file:
-        file.write(REFUSES)
-    monkeypatch.setattr(keeper, "__file__", str(root / "host" / "wire" / "keeper.py"))
+def own_namespaces_are_refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with source_with(frozenset(EACH) - {NAMESPACES}, tmp_path_factory.mktemp("refusing")):
+        yield
 
 
 async def test_it_holds_a_program_then(tmp_path: Path) -> None:
@@ -68,43 +55,6 @@ async def test_it_ends_as_its_program_ends(tmp_path: Path) -> None:
     assert await said_by(tmp_path, *PYTHON, "import os; os.kill(os.getpid(), 9)") == (128 + signal.SIGKILL, "")
 
 
-async def test_a_relative_path_beside_its_folder_works(tmp_path: Path) -> None:
-    """It sees nothing of the folder that the path begins in."""
-    for name in ("state", "work", "served"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "work" / "secret").touch()
-    (tmp_path / "served" / "serve.py").write_text("import os; print(os.getcwd(), os.listdir())")
-    said = await said_by(tmp_path / "state", *PYTHON[:3], "../served/serve.py", cwd=tmp_path / "work")
-    assert said == (0, f"{tmp_path}/work []")
-
-
-async def test_its_program_is_terminated_and_then_killed(tmp_path: Path) -> None:
-    """A signal to bubblewrap itself would kill the program at once."""
-    handles = (
-        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"
-    )
-    async with confined(tmp_path, *PYTHON, handles, grace=1) as child:
-        await child.stdout.receive_some()
-    assert child.returncode == 5
-    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
-    async with confined(tmp_path, *PYTHON, ignores) as child:
-        await child.stdout.receive_some()
-    assert child.returncode == -signal.SIGKILL
-
-
-FORKS = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\nprint('up', flush=True)\ntime.sleep(60)"
-
-
-@pytest.mark.parametrize("victim", ["outer", "init"])
-async def test_nothing_is_left_when_it_is_killed(tmp_path: Path, victim: str) -> None:
-    token = new_token()
-    async with confined(tmp_path, *PYTHON, FORKS, token) as child:
-        await child.stdout.receive_some()
-        os.kill(child.pid if victim == "outer" else children_of(child.pid)[0], signal.SIGKILL)
-        await child.wait()
-        await until(lambda: not carrying(token), 3)
-
-
 async def test_its_files_and_descriptors(tmp_path: Path) -> None:
     for name in ("r", "w"):
         (tmp_path / name).mkdir()
@@ -124,17 +74,6 @@ async def test_its_files_and_descriptors(tmp_path: Path) -> None:
     assert lines[5] == " ".join(f"/proc/self/fd/{number}" for number in range(4))  # 3 is the folder that is listed
     assert {"home", "root", "var", "run", "sys"}.isdisjoint(lines[6:])
     assert await said_by(tmp_path, "sh", "-c", "cat ~/file") == (0, "kept")
-
-
-async def test_the_state_stays_hidden_and_where_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "w" / "above"
-    folder.mkdir(parents=True)
-    sandbox = Sandbox(SandboxFiles(write=(str(folder.parent),)))
-    code = f"ls {folder}/state; ls {folder}/state/configs/*/; touch {folder}/state/x; mv {folder} {folder}2"
-    status, said = await said_by(folder, "sh", "-c", code, sandbox=sandbox)
-    assert (status, said.split()) == (1, ["configs", "sandbox"])
-    assert (folder / "state" / "run").is_dir()
-    assert not (folder / "state" / "x").exists()
 
 
 @pytest.mark.parametrize(("network", "interfaces"), [(Network.NONE, "1"), (Network.LOOPBACK, "1"), (Network.ALL, "")])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ from host.wire.keeper import children_of
 from host.wire.process import NotConfined, SpawnError
 from tests.host.sandbox.kit import PYTHON, confined, outcome_of, said_by
 from tests.host.wire.processes import carrying, exists, new_token, until
-from tests.kit.kernel import needs_landlock_alone, needs_namespaces
+from tests.kit.kernel import needs_bubblewrap, needs_landlock_alone, needs_namespaces
+from tests.sandbox.means import BUBBLEWRAP, EACH, NAMESPACES, source_with
 
-pytestmark = needs_namespaces
+OURS = pytest.param(NAMESPACES, marks=needs_namespaces)
+OF_BUBBLEWRAP = pytest.param(BUBBLEWRAP, marks=[needs_bubblewrap, pytest.mark.slow])
+either_makes_them = pytest.mark.parametrize("maker", [OURS, OF_BUBBLEWRAP], indirect=True)
 ROOT = Path(__file__).parents[3]
 INSIDE = """
 import sys, trio
@@ -34,6 +39,14 @@ async def main():
 
 trio.run(main)
 """
+
+
+@pytest.fixture(autouse=True, params=[OURS])
+def maker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The one that makes the namespaces. Bubblewrap does where ours are refused."""
+    refusing = source_with(frozenset(EACH) - {NAMESPACES}, tmp_path_factory.mktemp("refusing"))
+    with refusing if request.param == BUBBLEWRAP else nullcontext():
+        yield request.param
 
 
 async def test_it_ends_as_its_program_ends(tmp_path: Path) -> None:
@@ -57,6 +70,7 @@ async def test_a_program_that_is_not_there_is_no_matter_of_the_sandbox(tmp_path:
     assert (type(outcome), str(outcome)) == (SpawnError, "not found")
 
 
+@either_makes_them
 async def test_a_relative_path_beside_its_folder_works(tmp_path: Path) -> None:
     """It sees nothing of the folder that the path begins in."""
     for name in ("state", "work", "served"):
@@ -67,7 +81,9 @@ async def test_a_relative_path_beside_its_folder_works(tmp_path: Path) -> None:
     assert said == (0, f"{tmp_path}/work []")
 
 
+@either_makes_them
 async def test_it_is_terminated_and_then_killed(tmp_path: Path) -> None:
+    """A signal to bubblewrap itself would kill the program at once."""
     handles = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(5)); print('up', flush=True); time.sleep(60)"
     )
@@ -83,15 +99,30 @@ async def test_it_is_terminated_and_then_killed(tmp_path: Path) -> None:
 FORKS = "import os, sys, time\nif os.fork() == 0:\n os.setsid()\n os.fork()\nprint('up', flush=True)\ntime.sleep(60)"
 
 
+@either_makes_them
 @pytest.mark.parametrize("victim", ["outer", "init"])
-async def test_nothing_is_left_when_a_process_of_ours_is_killed(tmp_path: Path, victim: str) -> None:
+async def test_nothing_is_left_when_a_process_around_it_is_killed(tmp_path: Path, maker: str, victim: str) -> None:
+    """Of its init, bubblewrap says that as a shell does."""
+    status = 128 + signal.SIGKILL if (maker, victim) == (BUBBLEWRAP, "init") else -signal.SIGKILL
     token = new_token()
     async with confined(tmp_path, *PYTHON, FORKS, token) as child:
         await child.stdout.receive_some()
         os.kill(child.pid if victim == "outer" else children_of(child.pid)[0], signal.SIGKILL)
-        assert await child.wait() == -signal.SIGKILL
+        assert await child.wait() == status
         await until(lambda: not carrying(token), 3)
     assert not exists(child.pid)
+
+
+@either_makes_them
+async def test_the_state_stays_hidden_and_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "w" / "above"
+    folder.mkdir(parents=True)
+    sandbox = Sandbox(SandboxFiles(write=(str(folder.parent),)))
+    code = f"ls {folder}/state; ls {folder}/state/configs/*/; touch {folder}/state/x; mv {folder} {folder}2"
+    status, said = await said_by(folder, "sh", "-c", code, sandbox=sandbox)
+    assert (status, said.split()) == (1, ["configs", "sandbox"])
+    assert (folder / "state" / "run").is_dir()
+    assert not (folder / "state" / "x").exists()
 
 
 async def test_nothing_is_left_when_its_program_ends(tmp_path: Path) -> None:
@@ -192,15 +223,6 @@ async def test_where_the_kernel_refuses_namespaces(tmp_path: Path) -> None:
     assert (first, third) == ("user namespaces", "a network of its own")
     assert second.startswith(f"Landlock {known}")
     assert "; not by namespaces" in second
-
-
-async def test_the_state_cannot_be_moved_to_where_the_next_start_shows_it(tmp_path: Path) -> None:
-    folder = tmp_path / "w" / "above"
-    folder.mkdir(parents=True)
-    sandbox = Sandbox(SandboxFiles(write=(str(folder.parent),)))
-    status, _ = await said_by(folder, "mv", str(folder), f"{folder}2", sandbox=sandbox)
-    assert status == 1
-    assert (folder / "state" / "run").is_dir()
 
 
 @needs_landlock_alone
