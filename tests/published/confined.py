@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -36,9 +35,9 @@ import trio
 from host.cli.admin_client import find_hosts
 from tests.published.install import command, install
 from tests.published.looks import Seen, differing, look, without_places
-from tests.published.places import MARK, READY, left_behind
-from tests.published.servers import SERVERS, Server
-from tests.real.running import BIN, ROOT, Running, serving, write_config
+from tests.published.places import MARK, left_behind, wait_all_ready
+from tests.published.servers import BY_PACKAGE, Server
+from tests.real.running import BIN, ROOT, serving, write_config
 
 PAGE = ROOT / "docs" / "sandbox.md"
 BEGIN, END = "<!-- table of make sandbox-servers -->\n", "<!-- end of the table -->\n"
@@ -89,7 +88,7 @@ def _yaml(value: Any) -> str:
 
 def _known(package: str, **changes: Any) -> Server:
     """A server that is compared directly, too (servers.py)."""
-    return replace(next(each for each in SERVERS if each.package == package), **changes)
+    return replace(BY_PACKAGE[package], **changes)
 
 
 _FOLDER = {"a.txt": "doric\n", "b/c.txt": "ionic\n"}
@@ -298,7 +297,7 @@ class Side:
         return [(tool, self._filled(arguments)) for tool, arguments in self.confined.calls]
 
     def plain(self, seen: Seen) -> Seen:
-        """What was seen without what differs from run to run."""
+        """The same as was seen, without what differs from run to run."""
         text = json.dumps(without_places(seen, str(self.folder), 0, self.confined.server.varies), ensure_ascii=False)
         made: Seen = json.loads(re.sub(self.confined.differs, "0", text) if self.confined.differs else text)
         return made
@@ -330,8 +329,13 @@ def run_group(group: Sequence[Confined], *, by_runner: bool = False) -> list[str
         config.mkdir()
         file = write_config(config, {side.id: side.entry(mark) for side in sides})
         with serving(file) as host:
-            wrong = _wait(host, sides)
-            ready = [side for side in sides if not any(each.startswith(f"{side}: ") for each in wrong)]
+            waiting = wait_all_ready(host, [side.id for side in sides])
+            ready = [side for side in sides if side.id not in waiting]
+            wrong = [
+                f"{side}: {waiting[side.id]['state']}: {waiting[side.id]['detail']}"
+                for side in sides
+                if side.id in waiting
+            ]
             seen, problems = trio.run(_look_all, ready, host.url)
             wrong += problems + _not_held(config, ready)
         for each in group:
@@ -347,18 +351,6 @@ def compare(each: Confined, plain: Seen, confined: Seen) -> Iterator[str]:
     if bool(failed) != each.refused:
         yield f"its calls without a sandbox: {plain['calls']}"
     yield from differing(plain, confined)
-
-
-def _wait(host: Running, sides: Sequence[Side]) -> list[str]:
-    """Until every server is ready, or will not be soon."""
-    deadline = time.monotonic() + READY
-    waiting = list(sides)
-    while waiting and time.monotonic() < deadline:
-        threading.Event().wait(0.2)
-        states = host.status()
-        waiting = [side for side in waiting if states[side.id]["state"] != "ready"]
-    states = host.status()
-    return [f"{side}: {states[side.id]['state']}: {states[side.id]['detail']}" for side in waiting]
 
 
 async def _look_all(sides: Sequence[Side], url: str) -> tuple[dict[str, Seen], list[str]]:
@@ -408,7 +400,7 @@ def _page() -> Iterator[str]:
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Nobody reads who fetched what."""
+        """The log is read by nobody."""
 
 
 def page(rows: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from mcp import Client
 from config.known_servers import KNOWN, KnownServer
 from tests.published.install import NeedsPython, install_python
 from tests.published.places import Place, listening_places
-from tests.published.servers import SERVERS
+from tests.published.servers import BY_PACKAGE
 from tests.real.clients import initialize
 from tests.real.running import free_port, serving, write_config
 
@@ -36,9 +36,8 @@ def check_known(packages: Collection[str] | None = None) -> list[str]:
     """
     rows = {row.id: row for row in KNOWN}
     if packages is not None:
-        compared = {server.package for server in SERVERS}
         for id, row in list(rows.items()):
-            if not row.packages.keys() & compared:
+            if not row.packages.keys() & BY_PACKAGE.keys():
                 rows[id] = replace(row, packages=dict(list(row.packages.items())[:1]))
             elif not row.packages.keys() <= set(packages):
                 del rows[id]
@@ -64,7 +63,7 @@ def _memory(row: KnownServer) -> str:
 def _stored(keys: Mapping[str, Any]) -> int:
     """Entities that the memory server has stored after calls at once that all succeeded."""
     with tempfile.TemporaryDirectory() as name:
-        place = _place("npm:@modelcontextprotocol/server-memory", Path(name))
+        place = Place(BY_PACKAGE["npm:@modelcontextprotocol/server-memory"], Path(name))
         entry = {"command": place.words(), "env": place.env("known"), "trust": "trusted", **keys}
         with serving(write_config(Path(name), {"memory": entry}), "memory") as host:
             trio.run(_create, f"{host.url}/memory")
@@ -92,7 +91,7 @@ async def _create(url: str) -> None:
 def _playwright(row: KnownServer) -> str:
     """The address is refused with the text of the row, and the name of the host is not."""
     with tempfile.TemporaryDirectory() as name:
-        place = _place("npm:@playwright/mcp", Path(name), free_port())
+        place = Place(BY_PACKAGE["npm:@playwright/mcp"], Path(name), free_port())
         with listening_places([place], "known"):
             headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
             said = []
@@ -133,11 +132,6 @@ def _started(name: str, *requirements: str) -> subprocess.CompletedProcess[bytes
             timeout=60,
             check=False,
         )
-
-
-def _place(package: str, folder: Path, port: int = 0) -> Place:
-    (server,) = (each for each in SERVERS if each.package == package)
-    return Place(server, folder, port)
 
 
 CHECKS: dict[str, Callable[[KnownServer], str]] = {

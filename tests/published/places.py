@@ -6,14 +6,17 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.published.install import command
 from tests.published.servers import SERVERS, Server
-from tests.real.running import processes_with, until
+from tests.real.running import Running, processes_with, until
 
 READY = 120.0
 """Seconds in which servers must be there; imports of some take 30 on a busy machine."""
@@ -89,6 +92,19 @@ def _accepts(port: int) -> bool:
         with suppress(OSError), socket.create_connection((host, port), 1):
             return True
     return False
+
+
+def wait_all_ready(host: Running, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Wait until all servers of a host are ready at once, or will not be soon. Returns the state of those that are not,
+    by their ids."""
+    wanted = set(ids)
+    deadline = time.monotonic() + READY
+    while True:
+        states = host.status()
+        waiting = {id: states[id] for id in wanted if states[id]["state"] != "ready"}
+        if not waiting or time.monotonic() >= deadline:
+            return waiting
+        threading.Event().wait(0.2)
 
 
 def left_behind(mark: str) -> list[str]:

@@ -16,8 +16,6 @@ import secrets
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +28,9 @@ from tests.published.differences import DIFFERENCES, expected
 from tests.published.install import install
 from tests.published.known import check_known
 from tests.published.looks import Seen, differing, look, without_places
-from tests.published.places import READY, Place, left_behind, listening_places
+from tests.published.places import Place, left_behind, listening_places, wait_all_ready
 from tests.published.servers import SERVERS, Server
-from tests.real.running import ROOT, Running, free_port, serving, write_config
+from tests.real.running import ROOT, free_port, serving, write_config
 
 GROUP = 8
 """Servers behind one host: all at once would need several gigabytes."""
@@ -117,7 +115,8 @@ def run_group(servers: Sequence[Server], results: Results) -> None:
             config.mkdir()
             file = write_config(config, {each.id: _entry(each, marks["through"]) for each in places})
             with serving(file) as host:
-                _wait(host, places, results)
+                waiting = wait_all_ready(host, [each.id for each in places])
+                results.failures += [f"through: {each} is {waiting[each.id]}" for each in places if each.id in waiting]
                 urls = {each.id: f"{host.url}/{each.id}" for each in places}
                 results.failures += [f"through: {each}" for each in trio.run(look_all, places, urls, results.through)]
             results.failures += [f"left behind: {each}" for each in left_behind(marks["through"])]
@@ -134,17 +133,6 @@ def _entry(place: Place, mark: str) -> dict[str, object]:
     if place.port:
         return {"url": place.url()}
     return {"command": place.words(), "cwd": str(place.folder), "env": place.env(mark), "start_timeout": "2m"}
-
-
-def _wait(host: Running, places: Sequence[Place], results: Results) -> None:
-    """Until every server is ready, or will not be soon."""
-    deadline = time.monotonic() + READY
-    waiting = list(places)
-    while waiting and time.monotonic() < deadline:
-        threading.Event().wait(0.2)
-        states = host.status()
-        waiting = [place for place in places if states[place.id]["state"] != "ready"]
-    results.failures += [f"through: {place} is {host.status()[place.id]}" for place in waiting]
 
 
 def compare(results: Results, servers: Sequence[Server]) -> tuple[list[str], list[str]]:

@@ -262,3 +262,4 @@ SERVERS = (
         http=("--http", "--port", "{port}"),
     ),
 )
+BY_PACKAGE = {each.package: each for each in SERVERS}

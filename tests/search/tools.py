@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters
 from tests.published.install import install
 from tests.published.places import READY, Place, left_behind
 from tests.published.run import parameters
-from tests.published.servers import SERVERS
+from tests.published.servers import BY_PACKAGE
 
 PACKAGES = {
     "atlassian": "pypi:mcp-atlassian",
@@ -57,8 +57,7 @@ def list_tools() -> Tools:
     Raises:
         AssertionError: a server left processes behind.
     """
-    by_package = {each.package: each for each in SERVERS}
-    servers = {name: by_package[package] for name, package in PACKAGES.items()}
+    servers = {name: BY_PACKAGE[package] for name, package in PACKAGES.items()}
     install(servers.values())
     mark = secrets.token_hex(8)
     found: dict[str, Tools] = {}
