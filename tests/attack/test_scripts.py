@@ -11,6 +11,8 @@ from threading import Event, Thread
 import pytest
 import trio
 
+from tests.kit.web_server import answering
+
 from .attacks import FAMILIES, LARGE_MESSAGES, REQUEST_FLOODS
 from .boundaries import BOUNDARIES, spellings
 from .figures import read_passes
@@ -111,13 +113,9 @@ class Host(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> object:
     Host.freezes, Host.frozen, Host.wrong = -1, Event(), False
-    with ThreadingHTTPServer(("127.0.0.1", 0), Host) as server:
-        serving = Thread(target=server.serve_forever, args=[0.01])
-        serving.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Host)) as port:
+        yield f"http://127.0.0.1:{port}/mcp"
         Host.frozen.set()
-        server.shutdown()
-        serving.join()
 
 
 @pytest.mark.slow

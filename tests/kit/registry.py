@@ -9,12 +9,13 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.kit.web_server import answering
 
 SERVER_OF_NODE = """#!/usr/bin/env node
 const version = require("../package.json").version;
@@ -178,12 +179,5 @@ def package_registry() -> Iterator[PackageRegistry]:
         def log_message(self, *_: object) -> None:
             return
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        registry.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as registry.port:
+        yield registry

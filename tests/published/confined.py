@@ -21,7 +21,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from typing import Any
 import trio
 
 from host.cli.admin_client import find_hosts
+from tests.kit.web_server import answering
 from tests.published.install import command, install
 from tests.published.looks import Seen, differing, look, without_places
 from tests.published.places import MARK, left_behind, wait_all_ready
@@ -387,15 +387,8 @@ def _page() -> Iterator[str]:
     """A page on loopback; its URL."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "index.html").write_text("<title>A page</title><h1>Arcades</h1><p>Columns in a row.</p>")
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))
-        serves = threading.Thread(target=server.serve_forever)
-        serves.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            server.server_close()
-            serves.join()
+        with answering(ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=folder))) as port:
+            yield f"http://127.0.0.1:{port}/"
 
 
 class _Quiet(SimpleHTTPRequestHandler):

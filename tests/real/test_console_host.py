@@ -34,6 +34,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, R
 from host.admin.schema import REQUESTS
 from host.cli.admin_client import AdminClientError, find_hosts
 from tests.kit.servers.offering import offer
+from tests.kit.web_server import answering
 
 from .clients import PATIENCE, SDK_LEAKS, LineClient, sdk, text_of
 from .running import BARE_PYTHON, COLONNADE, SERVERS, START, STOP, Running, colonnade, serving, until, write_config
@@ -291,21 +292,14 @@ class Elsewhere:
                 """It says nothing."""
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
         self.port = self.server.server_address[1]
 
 
 @contextmanager
 def elsewhere() -> Iterator[Elsewhere]:
     found = Elsewhere()
-    thread = threading.Thread(target=found.server.serve_forever)
-    thread.start()
-    try:
+    with answering(found.server):
         yield found
-    finally:
-        found.server.shutdown()
-        thread.join()
-        found.server.server_close()
 
 
 def test_nobody_else_can_approve(tmp_path: Path, context: BrowserContext, portal: BlockingPortal) -> None:

@@ -12,7 +12,6 @@ import http.server
 import json
 import re
 import socket
-import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import pytest
 
 from host.cli.admin_client import find_hosts
 from tests.kit.stateless import stateless_request
+from tests.kit.web_server import answering
 from tests.real.running import BARE_PYTHON, STOP, Running, colonnade, serving, until, write_config
 
 SECRET = "s3cr3t-5f0c1d"
@@ -322,15 +322,8 @@ class _Server(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def website() -> Iterator[int]:
-    server = _Server(("127.0.0.1", 0), _Website)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(_Server(("127.0.0.1", 0), _Website)) as port:
+        yield port
 
 
 def specification(name: str, kind: Kind, folder: Path, port: int, closed: int) -> dict[str, object]:

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -20,6 +19,8 @@ from pathlib import Path
 import pytest
 import trio
 from mcp.types import EmbeddedResource, PromptReference, ResourceLink, TextContent, TextResourceContents
+
+from tests.kit.web_server import answering
 
 from .clients import SDK_LEAKS, SdkClient, eventually, over_stdio, sdk, text_of
 from .running import BIN, ROOT, Running, pid_of, serving, write_config
@@ -115,18 +116,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     }
     if isinstance(script, Path):
         servers["everything"] = {"command": ["node", str(script), "stdio"]}
-    pages = HTTPServer(("127.0.0.1", 0), PageHandler)
-    serving_pages = threading.Thread(target=pages.serve_forever)
-    serving_pages.start()
-    try:
-        file = write_config(folder, servers)
-        with serving(file, *servers) as host:
-            page = f"http://127.0.0.1:{pages.server_address[1]}/page.html"
-            yield Setting(host, file, repository, page, None if isinstance(script, Path) else script)
-    finally:
-        pages.shutdown()
-        pages.server_close()
-        serving_pages.join()
+    file = write_config(folder, servers)
+    with answering(HTTPServer(("127.0.0.1", 0), PageHandler)) as port, serving(file, *servers) as host:
+        page = f"http://127.0.0.1:{port}/page.html"
+        yield Setting(host, file, repository, page, None if isinstance(script, Path) else script)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from __future__ import annotations
 import http.server
 import json
 import os
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 from host.audit.records import files
 from host.cli.admin_client import find_hosts
 from tests.kit.stateless import stateless_request
+from tests.kit.web_server import answering
 from tests.real.running import BARE_PYTHON, colonnade, pids_below, recorder, serving, until, write_config
 
 COUNT = 20
@@ -61,15 +61,8 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def configuration(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:

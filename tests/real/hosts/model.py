@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from tests.kit.web_server import answering
+
 from .wires import MODEL, WIRES, Answer, Asked, Body, Tool
 
 
@@ -113,17 +115,10 @@ def _event(name: str, data: object) -> bytes:
 def model() -> Iterator[Model]:
     """The endpoint, for the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    made = Model(f"http://127.0.0.1:{server.server_address[1]}")
+    made = Model(f"http://127.0.0.1:{server.server_port}")
     server.RequestHandlerClass = type("Handler", (_Handler,), {"model": made})
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(server):
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
