@@ -16,7 +16,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +57,18 @@ class Installed:
         return f"{self.name} {self.version} ({self.digest})"
 
 
-def wanted_text(wanted: Wanted, scripts: bool) -> str:
-    """What is installed for a command, whatever script of it is run."""
-    return json.dumps([wanted.installer, wanted.packages, wanted.python, scripts])
+def wanted_text(wanted: Wanted) -> str:
+    """All that decides about an installation; the script that is run does not."""
+    return json.dumps([wanted.installer, wanted.packages, wanted.python, wanted.builds])
 
 
-def read_record(packages: Path, wanted: Wanted, scripts: bool) -> Installed | None:
+def read_record(packages: Path, wanted: Wanted) -> Installed | None:
     """The record of what this command installs; None if that is not installed."""
     try:
         record = Installed(**json.loads(read_text(packages / _RECORD)))
     except (OSError, ValueError, TypeError):
         return None
-    is_wanted = record.wanted == wanted_text(wanted, scripts) and os.path.basename(record.place) == record.place
+    is_wanted = record.wanted == wanted_text(wanted) and os.path.basename(record.place) == record.place
     return record if is_wanted and (packages / record.place).is_dir() else None
 
 
@@ -98,11 +98,10 @@ class Missing:
 
     wanted: Wanted
     registry: Registry
-    scripts: bool
 
     def __str__(self) -> str:
         """The end of a sentence that begins with `it installs`."""
-        runs = ", and runs what they install with" if self.scripts else ""
+        runs = ", and runs what they install with" if self.wanted.builds else ""
         return f"{', '.join(self.wanted.packages)} from {self.registry} by {self.wanted.installer}{runs}"
 
 
@@ -131,6 +130,27 @@ class ProgramStart:
         return (self.python, *self.words) if self.python else self.words
 
 
+def wanted_of(spec: StdioServer) -> Wanted | None:
+    """The packages that the command of a confined server installs, with its `sandbox.install`; None if there are none.
+
+    Raises:
+        NotInstallable: as of `wanted_by`.
+    """
+    assert spec.sandbox is not None
+    wanted = wanted_by([word.reveal() for word in spec.command])
+    return None if wanted is None else replace(wanted, builds=wanted.builds and spec.sandbox.install.scripts)
+
+
+def missing_for(spec: StdioServer, wanted: Wanted, host: Mapping[str, str]) -> Missing:
+    """These packages, with the registry for them. `host`: the variables of the host.
+
+    Raises:
+        NotInstallable: as of `registry_of`.
+    """
+    own = {name: value.reveal() for name, value in spec.env.items()}
+    return Missing(wanted, registry_of(wanted, own, host))
+
+
 def start_of(
     spec: StdioServer, packages: Path, environment: Mapping[str, str], host: Mapping[str, str]
 ) -> ProgramStart:
@@ -143,22 +163,18 @@ def start_of(
     Raises:
         NotInstallable: its command installs what is not installed here.
     """
-    words, sandbox = tuple(word.reveal() for word in spec.command), spec.sandbox
-    assert sandbox is not None
-    wanted = wanted_by(words)
+    words, wanted = tuple(word.reveal() for word in spec.command), wanted_of(spec)
     if wanted is None:
         return ProgramStart(words)
     if script := script_there(wanted, str(spec.cwd), os.get_exec_path(dict(environment))):
         return ProgramStart((script, *wanted.arguments))
-    scripts = sandbox.install.scripts and wanted.builds
-    record = read_record(packages, wanted, scripts)
+    record = read_record(packages, wanted)
     if record is None:
         if not wanted.installs:
             raise NotInstallable(
                 "says that nothing is to be installed, and its script is not there: remove --no-install"
             )
-        own = {name: value.reveal() for name, value in spec.env.items()}
-        return ProgramStart(words, missing=Missing(wanted, registry_of(wanted, own, host), scripts))
+        return ProgramStart(words, missing=missing_for(spec, wanted, host))
     place = packages / record.place
     command = command_of(wanted, place)
     python = _python_of(command[0]) if wanted.installer is Installer.UV else ""

@@ -40,7 +40,7 @@ class Wanted:
         python: the Python that uv is to use, as its `--python`; empty for any.
         registry: the URL of the registry, if an option names one.
         installs: False if an option says that nothing is to be installed.
-        builds: False if an option says that nothing runs while it is installed, whatever the file permits.
+        builds: False if nothing may run while it is installed, by an option or by the file.
     """
 
     installer: Installer

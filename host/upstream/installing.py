@@ -33,17 +33,19 @@ from host.sandbox.installed import (
     ProgramStart,
     command_of,
     digest_of,
+    missing_for,
     old_places,
     paths_in,
     read_record,
     record_bytes,
     record_path,
     version_of,
+    wanted_of,
     wanted_text,
 )
-from host.sandbox.packages import Installer, NotInstallable, wanted_by
+from host.sandbox.packages import Installer, NotInstallable
 from host.sandbox.plan import confined_environment, needed
-from host.sandbox.registry import Registry, registry_of
+from host.sandbox.registry import Registry
 from host.sanitize import visible
 from host.storage.directory import ConfigDirectory, replace_file
 from host.upstream.confinement import CannotConfine, NotInstalled, packages_of, plan_of
@@ -125,7 +127,7 @@ async def install_packages(
     try:
         async with _alone(packages):
             began = trio.current_time()
-            if not again and (record := read_record(packages, missing.wanted, missing.scripts)) is not None:
+            if not again and (record := read_record(packages, missing.wanted)) is not None:
                 return record  # another host of this configuration was faster
             await run_in_worker(_remove, old_places(packages))
             place.mkdir(mode=0o700)
@@ -205,7 +207,7 @@ class _Installation:
         except NotInstallable as problem:
             raise CannotInstall(f"its command {problem}") from problem
         return Installed(
-            wanted_text(missing.wanted, missing.scripts),
+            wanted_text(missing.wanted),
             place.name,
             missing.wanted.name,
             version_of(missing.wanted, place) or "of no version",
@@ -260,14 +262,12 @@ class _Installation:
 
 
 def _missing(spec: StdioServer) -> Missing:
-    """What is to be installed for a server."""
-    assert spec.sandbox is not None
-    own = {name: value.reveal() for name, value in spec.env.items()}
+    """The packages of a server, whether they are installed already or not."""
     try:
-        wanted = wanted_by([word.reveal() for word in spec.command])
+        wanted = wanted_of(spec)
         if wanted is None:
             raise NotInstallable("installs nothing: only npx, npm exec, uvx and uv tool run do")
-        return Missing(wanted, registry_of(wanted, own, os.environ), spec.sandbox.install.scripts and wanted.builds)
+        return missing_for(spec, wanted, os.environ)
     except NotInstallable as problem:
         raise CannotInstall(f"its command {problem}") from problem
 
@@ -411,7 +411,7 @@ def _pythons(missing: Missing) -> Iterator[str]:
 def _npm_words(missing: Missing, place: Path) -> list[str]:
     folder = place / NPM_FOLDER
     folder.mkdir()
-    scripts = [] if missing.scripts else ["--ignore-scripts"]
+    scripts = [] if missing.wanted.builds else ["--ignore-scripts"]
     return ["npm", "install", "--prefix", str(folder), *_NPM_FLAGS, *scripts, "--", *missing.wanted.packages]
 
 
@@ -421,7 +421,7 @@ def _venv_words(missing: Missing, place: Path) -> list[str]:
 
 
 def _uv_words(missing: Missing, python: Path) -> list[str]:
-    build = [] if missing.scripts else ["--no-build"]
+    build = [] if missing.wanted.builds else ["--no-build"]
     words = ["uv", "pip", "install", "--quiet", "--python", str(python), *build]
     return [*words, "--", *missing.wanted.packages]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,10 @@ from host.sandbox.installed import (
 from host.sandbox.packages import NotInstallable, Wanted, wanted_by
 
 
-def wanted(command: str) -> Wanted:
+def wanted(command: str, *, builds: bool = False) -> Wanted:
     found = wanted_by(shlex.split(command))
     assert found is not None
-    return found
+    return replace(found, builds=builds)
 
 
 def program(path: Path, text: str = "") -> Path:
@@ -50,7 +51,7 @@ def manifest(place: Path, name: str, **members: object) -> None:
 
 
 def recorded(packages: Path, command: str, place: str = "p") -> Installed:
-    made = Installed(wanted_text(wanted(command), False), place, "a", "1", "", "sha256:1", "sha256:2")
+    made = Installed(wanted_text(wanted(command)), place, "a", "1", "", "sha256:1", "sha256:2")
     (packages / "p").mkdir(parents=True, exist_ok=True)
     record_path(packages).write_bytes(record_bytes(made))
     return made
@@ -58,11 +59,11 @@ def recorded(packages: Path, command: str, place: str = "p") -> Installed:
 
 def test_a_record_is_for_what_is_installed_whatever_is_run_of_it(tmp_path: Path) -> None:
     made = recorded(tmp_path, "npx a@1 x")
-    assert read_record(tmp_path, wanted("npx -y a@1 y"), False) == made
-    assert read_record(tmp_path, wanted("npx -p a@1 other"), False) == made
-    assert read_record(tmp_path, wanted("npx a@2"), False) is None
-    assert read_record(tmp_path, wanted("npx a@1"), True) is None
-    assert read_record(tmp_path, wanted("uvx a==1"), False) is None
+    assert read_record(tmp_path, wanted("npx -y a@1 y")) == made
+    assert read_record(tmp_path, wanted("npx -p a@1 other")) == made
+    assert read_record(tmp_path, wanted("npx a@2")) is None
+    assert read_record(tmp_path, wanted("npx a@1", builds=True)) is None
+    assert read_record(tmp_path, wanted("uvx a==1")) is None
 
 
 @pytest.mark.parametrize("damage", ["missing", "text", "members", "place", "outside"])
@@ -76,7 +77,7 @@ def test_a_record_that_is_none(tmp_path: Path, damage: str) -> None:
         record_path(tmp_path).write_text('{"wanted": 1}')
     elif damage == "place":
         (tmp_path / "p").rmdir()
-    assert read_record(tmp_path, wanted("npx a"), False) is None
+    assert read_record(tmp_path, wanted("npx a")) is None
 
 
 def test_old_places_are_those_beside_the_record(tmp_path: Path) -> None:
@@ -268,4 +269,4 @@ def test_an_option_against_scripts_counts_more_than_the_file(tmp_path: Path, com
     for spec, runs in ((with_option, False), (without, True)):
         missing = start_of(spec, tmp_path, {}, {}).missing
         assert missing is not None
-        assert missing.scripts is runs
+        assert missing.wanted.builds is runs

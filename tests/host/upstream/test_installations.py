@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from config import HttpServer, StdioServer
@@ -26,7 +27,7 @@ async def test_launches(tmp_path: Path) -> None:
         assert (waits.installs, waits.installed) == ("no-such-package from registry.npmjs.org by npm", "")
         wanted = wanted_by(words)
         assert wanted is not None
-        record = Installed(wanted_text(wanted, scripts=False), "p", words[1], "1.2", "", "sha256:1", "sha256:2")
+        record = Installed(wanted_text(replace(wanted, builds=False)), "p", words[1], "1.2", "", "sha256:1", "sha256:2")
         script = packages_of(spec, directory) / "p" / "npm" / "node_modules" / ".bin" / words[1]
         script.parent.mkdir(parents=True)
         script.touch(0o755)
