@@ -30,6 +30,13 @@ LOOK_LIMIT = 1.0
 _MOUNTS = "/proc/self/mounts"
 MAX_WHAT = 200
 """Characters of what was refused."""
+_MOST = {
+    "memory": MOST_MEMORY,
+    "processes": MOST_PROCESSES,
+    "open_files": MOST_OPEN_FILES,
+    "temporary": MOST_MEMORY,
+}
+"""By limit: how far it can be raised."""
 
 _CODES = r"EACCES|EPERM|EROFS|ENOENT|ENETUNREACH|EAI_AGAIN|ENOTFOUND|ENOTCACHED"
 _SENTENCES = (
@@ -135,12 +142,10 @@ class SaidRefusals:
             of: `memory` or `processes`.
         """
         if of == "memory":
-            wider = replace(self._sandbox, memory=min(2 * self._sandbox.memory, MOST_MEMORY))
             limit = f"{self._sandbox.memory // 1024**2} MiB of memory"
         else:
-            wider = replace(self._sandbox, processes=min(2 * self._sandbox.processes, MOST_PROCESSES))
             limit = f"{self._sandbox.processes} processes, with threads"
-        self._refusals.tell(f"more than {limit}, for all together", None if wider == self._sandbox else wider)
+        self._refusals.tell(f"more than {limit}, for all together", _wider(self._sandbox, [of]))
         return f"it was ended: its sandbox permits {limit}, for all its processes together"
 
     async def take(self, line: str) -> None:
@@ -223,24 +228,29 @@ def _paths_in(line: str) -> list[str]:
 def _limit_refusal(line: str, found: re.Match[str], sandbox: Sandbox) -> _Refusal | None:
     """The limit that a line means. A process that reaches one by itself gets an error, and lives on or ends by it."""
     of_memory, of_processes, of_open_files, _ = found.groups()
-    memory, processes = min(2 * sandbox.memory, MOST_MEMORY), min(2 * sandbox.processes, MOST_PROCESSES)
     mib = sandbox.memory // 1024**2
     if of_memory:
-        what, wider = f"more than {mib} MiB of memory in one process", replace(sandbox, memory=memory)
+        what, limits = f"more than {mib} MiB of memory in one process", ["memory"]
     elif of_processes:
         # The stack of each thread is of its memory, as far as it reaches.
         what = f"more processes or threads ({sandbox.processes} and {mib} MiB of memory are permitted)"
-        wider = replace(sandbox, processes=processes, memory=memory)
+        limits = ["processes", "memory"]
     elif of_open_files:
-        what = f"more than {sandbox.open_files} open files in one process"
-        wider = replace(sandbox, open_files=min(2 * sandbox.open_files, MOST_OPEN_FILES))
+        what, limits = f"more than {sandbox.open_files} open files in one process", ["open_files"]
     else:
         paths = _paths_in(line)
         if paths and not any(is_below_any(each, ("/tmp", "/dev/shm")) for each in paths):
             return None  # the disk of the machine is full
         what = f"more than {sandbox.temporary // 1024**2} MiB of temporary files in /tmp or /dev/shm"
-        wider = replace(sandbox, temporary=min(2 * sandbox.temporary, MOST_MEMORY))
-    return _Refusal(what, None if wider == sandbox else wider)
+        limits = ["temporary"]
+    return _Refusal(what, _wider(sandbox, limits))
+
+
+def _wider(sandbox: Sandbox, limits: Sequence[str]) -> Sandbox | None:
+    """The sandbox with twice as much of each of these limits, as far as there may be; None if none can be raised."""
+    raised: dict[str, Any] = {each: min(2 * getattr(sandbox, each), _MOST[each]) for each in limits}
+    wider = replace(sandbox, **raised)
+    return None if wider == sandbox else wider
 
 
 def _network_refusal(line: str, sandbox: Sandbox) -> _Refusal | None:
