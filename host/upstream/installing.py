@@ -361,10 +361,6 @@ def _destination(host: str, port: int) -> Destination:
 class _Told(Refusals):
     """Refusals of an installation. No line of the file would permit more."""
 
-    def __init__(self, server: str, journal: Journal) -> None:
-        super().__init__(server, journal)
-        self.last = ""
-
     def tell(self, what: str, allow: Sandbox | None = None, *, certain: bool = True) -> None:
         self.last = visible(what)
         super().tell(what, certain=certain)
