@@ -108,10 +108,10 @@ class _SharedRole(Role):
         connection = self.connection
         spec, life = connection.spec, connection.life
         await self._wait_approved(spec)
-        runtime = self._runtime
-        if runtime.installations is not None and isinstance(spec, StdioServer) and launch_in(runtime, spec).installs:
+        installations, definitions = self._runtime.installations, self._runtime.gate.definitions
+        if installations is not None and isinstance(spec, StdioServer) and definitions.launch(spec.id).installs:
             life.state = Installing(trio.current_time())
-            await runtime.installations.install(spec)
+            await installations.install(spec)
             await self._wait_approved(spec)
         if isinstance(life.state, Held | Installing):
             life.state = Connecting(trio.current_time(), None)
