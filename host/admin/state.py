@@ -383,10 +383,7 @@ class StateReader:
             "uncounted": uncounted,
             "left_out": [visible(each) for each in upstream.main.left_out[:MAX_LEFT_OUT]],
             "list_problems": [visible(each) for each in upstream.list_problems],
-            "warnings": [
-                *warnings_of(spec, info, status["detail"], self._control.config.source),
-                *spec.replaced,
-            ],
+            "warnings": [*warnings_of(spec, info, status["detail"], self._control.config.source), *spec.replaced],
             "sandbox": spec.describe_sandbox(self._journal.means.get(spec.id, "")),
             "sandbox_open": spec.unconfined is Unconfined.OPEN,
             "login_failed": "" if self._logins is None else visible(self._logins.why_failed(spec.id)),

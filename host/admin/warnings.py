@@ -24,7 +24,7 @@ def warnings_of(
     warnings: list[str] = []
     if isinstance(spec, StdioServer) and spec.sandbox is not None and source is not None:
         file = os.path.realpath(source)
-        if any(is_below_any(file, [os.path.realpath(path)]) for path in spec.sandbox.files.write):
+        if is_below_any(file, map(os.path.realpath, spec.sandbox.files.write)):
             warnings.append(
                 "its program may write this configuration, by files.write of its sandbox, and so take its sandbox away "
                 "for the next start of the host: name folders beside it"

@@ -108,17 +108,8 @@ def _explain_server(target: DecisionTarget, server: str, whose: Mapping[str, str
     if as_json:
         kept = ("kind", "name", "verdict", "rule", "standing", "by", "counts", "claims", "denied", "fingerprint")
         entries = [{key: row[key] for key in kept} for row in found["definitions"] if row["verdict"]]
-        print(
-            json.dumps(
-                {
-                    "rules": found["rules"],
-                    "entries": entries,
-                    "sandbox": found["sandbox"],
-                    "starts": found.get("starts", []),
-                },
-                indent=2,
-            )
-        )
+        more = {"sandbox": found["sandbox"], "starts": found.get("starts", [])}
+        print(json.dumps({"rules": found["rules"], "entries": entries, **more}, indent=2))
         return DONE
     from host.policy.claims import describe_claims
 
