@@ -42,8 +42,8 @@ from config.document import is_null
 from config.problems import KeyPath, clip
 from config.read import read_bytes
 
-MANAGED = (Path("/etc/claude-code"), Path("/Library/Application Support/ClaudeCode"))
-"""The folders in which an administrator's files lie."""
+_MANAGED = ("etc/claude-code", "Library/Application Support/ClaudeCode")
+"""The folders in which an administrator's files lie, written without the slash at the beginning."""
 _RESERVED = frozenset({"workspace", "claude-in-chrome", "computer-use", "Claude Preview", "Claude Browser"})
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 _OFF, _REJECTED, _APPROVED = "disabledMcpServers", "disabledMcpjsonServers", "enabledMcpjsonServers"
@@ -173,12 +173,16 @@ def _state(context: FileContext) -> dict[str, object]:
     return found
 
 
+def _managed(context: FileContext) -> list[Path]:
+    return [context.system_path(folder, folder) for folder in _MANAGED]
+
+
 def _restrictions(context: FileContext, state: dict[str, object], project: Path | None) -> _Restrictions:
     user = {context.home / ".claude", Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home / ".claude")}
     if context.project is None:
         user |= {context.folder, context.folder / ".claude"}
-    files = [folder / "managed-settings.json" for folder in MANAGED]
-    files += [file for folder in MANAGED for file in context.within(folder / "managed-settings.d", "*.json")]
+    files = [folder / "managed-settings.json" for folder in _managed(context)]
+    files += [file for folder in _managed(context) for file in context.within(folder / "managed-settings.d", "*.json")]
     # `remote-settings.json` is the copy of what the administrator's server sent.
     files += [folder / name for folder in user for name in ("settings.json", "remote-settings.json")]
     personal = [context.sibling(path, *_SETTINGS) for path in files]
@@ -237,7 +241,7 @@ def _is_tracked(file: Path) -> bool:
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     state = _state(context)
     common = _restrictions(context, state, context.project)
-    managed = [folder / "managed-mcp.json" for folder in MANAGED]
+    managed = [folder / "managed-mcp.json" for folder in _managed(context)]
     for file in managed:
         context.note(file)
     replaced = any(file.exists() for file in managed)

@@ -20,7 +20,7 @@ import pytest
 
 import config
 from config import Config, ConfigError, ConsentWord, ToolClaim
-from config.desktop import claude_code, desktop_host
+from config.desktop import desktop_host
 from config.desktop.hosts import HOSTS
 from config.desktop.importing.found import FoundFile, read_servers
 from config.desktop.importing.merge import Merge
@@ -639,7 +639,6 @@ def _most_imported(
 def test_no_file_permits_more_than_its_host(shard: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path)
     monkeypatch.setattr(desktop_host, "SYSTEM", reader.system)
-    monkeypatch.setattr(claude_code, "MANAGED", (reader.system / "etc/claude-code",))
     monkeypatch.setattr(host_judge, "PROJECT", str(reader.project))
     seen_levels: Counter[str] = Counter()
     for number in range(FIRST + shard, FIRST + FILES, SHARDS):

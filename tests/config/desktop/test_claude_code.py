@@ -8,21 +8,11 @@ import pytest
 
 import config
 from config import OAuth, Secret
-from config.desktop import claude_code
 from tests.config.desktop.kit import ALLOW, ASK, DENY, OFF, PROBLEM, Home, detected, opening, state, states
 from tests.config.kit import http, stdio
 
 USER, PROJECT = "~/.claude.json", ".mcp.json"
 SETTINGS, SHARED, LOCAL = "~/.claude/settings.json", ".claude/settings.json", ".claude/settings.local.json"
-
-
-@pytest.fixture(autouse=True)
-def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The administrator's folder of this test."""
-    folder = tmp_path / "managed"
-    folder.mkdir()
-    monkeypatch.setattr(claude_code, "MANAGED", (folder,))
-    return folder
 
 
 def test_the_users_file(home: Home) -> None:
@@ -195,7 +185,7 @@ def test_permissions(home: Home, rules: dict[str, object], read: str, write: str
 
 @pytest.mark.parametrize(
     ("place", "file"),
-    [(SETTINGS, PROJECT), (SHARED, PROJECT), (LOCAL, PROJECT), ("../managed/managed-settings.json", USER)],
+    [(SETTINGS, PROJECT), (SHARED, PROJECT), (LOCAL, PROJECT), ("/etc/claude-code/managed-settings.json", USER)],
 )
 def test_settings_elsewhere_restrict(home: Home, place: str, file: str) -> None:
     home.write(place, {"permissions": {"deny": ["mcp__db"]}, "deniedMcpServers": [{"serverName": "git hub"}]})
@@ -222,8 +212,8 @@ def test_lists_of_servers(home: Home, settings: dict[str, object], first: str, s
     assert (state(made, "git-hub"), state(made, "db")) == (first, second)
 
 
-def test_an_administrators_servers_replace_all(home: Home, managed: Path) -> None:
-    (managed / "managed-mcp.json").write_text("{}")
+def test_an_administrators_servers_replace_all(home: Home) -> None:
+    home.write("/etc/claude-code/managed-mcp.json", {})
     assert states(home.load(USER, TWO), "db", "read") == [OFF]
 
 
@@ -266,7 +256,7 @@ def trust(home: Home, folder: Path) -> None:
     home.write(USER, {"projects": {str(folder): {"hasTrustDialogAccepted": True}}})
 
 
-@pytest.mark.parametrize("place", [SETTINGS, SHARED, LOCAL, "../managed/managed-settings.json"])
+@pytest.mark.parametrize("place", [SETTINGS, SHARED, LOCAL, "/etc/claude-code/managed-settings.json"])
 @pytest.mark.parametrize(
     ("settings", "left"),
     [({"enabledMcpjsonServers": ["db"]}, ["git hub"]), ({"enableAllProjectMcpServers": True}, [])],
@@ -349,9 +339,14 @@ def test_a_hook_that_decides_about_calls_is_detected(home: Home, hooks: dict[str
 @pytest.mark.parametrize(
     ("file", "content", "expected"),
     [
-        ("../managed/managed-settings.d/10-a.json", {"permissions": {"deny": ["mcp__db"]}}, DENY),
+        ("/etc/claude-code/managed-settings.d/10-a.json", {"permissions": {"deny": ["mcp__db"]}}, DENY),
+        (
+            "/Library/Application Support/ClaudeCode/managed-settings.json",
+            {"permissions": {"deny": ["mcp__db"]}},
+            DENY,
+        ),
         ("~/.claude/remote-settings.json", {"permissions": {"deny": ["mcp__db"]}}, DENY),
-        ("../managed/managed-settings.json", {"managedMcpServers": {"db": {}}}, PROBLEM),
+        ("/etc/claude-code/managed-settings.json", {"managedMcpServers": {"db": {}}}, PROBLEM),
     ],
 )
 @pytest.mark.parametrize("where", [USER, PROJECT])

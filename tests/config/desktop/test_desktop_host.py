@@ -190,13 +190,11 @@ def test_settings_of_two_files_in_one() -> None:
 
 
 @pytest.mark.parametrize(("platform", "key"), [("linux", "linux"), ("darwin", "macos")])
-def test_files_of_the_machine(tmp_path: Path, platform: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("config.desktop.desktop_host.SYSTEM", tmp_path)
+def test_files_of_the_machine(home: Home, platform: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", platform)
     for name in ("linux", "macos"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.json").write_text(f'{{"system": "{name}"}}')
-    context = FileContext(tmp_path / "x.json", Document("x"), tmp_path)
+        home.write(f"/{name}/a.json", {"system": name})
+    context = FileContext(home.file("~/x.json"), Document("x"), home.path)
     assert context.system_wide("linux/a.json", "macos/a.json") == {"system": key}
     assert context.system_wide("linux/b.json", "macos/b.json") == {}
 
