@@ -13,7 +13,7 @@ from typing import Any
 
 from host.sandbox.namespaces import ENTRIES_OF_ALL
 from host.sandbox.paths import is_below_any
-from host.sandbox.seccomp import export_filter
+from host.sandbox.seccomp import compile_filter
 
 _FIXED = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
@@ -80,9 +80,9 @@ def wrapped(
         for name in ENTRIES_OF_ALL:
             words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     words += ["--remount-ro", "/", "--chdir", plan["cwd"]]
-    if (made := export_filter(alone=False, network=True)) is not None:
-        passed.append(made)
-        words += ["--seccomp", str(made)]
+    if made := compile_filter(alone=False, network=True):
+        passed.append(_as_file(made))
+        words += ["--seccomp", str(passed[-1])]
     own = (text.encode("latin-1") for name, value in env.items() for text in ("--setenv", name, value))
     options = b"".join(b"%b\0" % each for each in (*map(os.fsencode, words), b"--clearenv", *own))
     passed.append(_as_file(options))  # no other process may see them, as all do those of a command

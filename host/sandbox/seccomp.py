@@ -77,17 +77,6 @@ def filter_calls(*, alone: bool, network: bool) -> bool:
     return False
 
 
-def export_filter(*, alone: bool, network: bool) -> int | None:
-    """A descriptor that reads the same filter for another program to load; None if there is none."""
-    program = compile_filter(alone=alone, network=network)
-    if not program:
-        return None
-    file = os.memfd_create("colonnade", 0)
-    os.write(file, program)
-    os.lseek(file, 0, os.SEEK_SET)
-    return file
-
-
 def compile_filter(*, alone: bool, network: bool) -> bytes:
     """The filter as the kernel takes it; empty if libseccomp is not installed, or finds no filters in the kernel. It is
     compiled once for this process and those that it forks then, as that takes longer than any other step of a

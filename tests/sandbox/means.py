@@ -148,7 +148,7 @@ def _changes(means: frozenset[str]) -> Iterable[tuple[str, str]]:
         version = 0 if is_separate else landlock.OUTSIDE
         yield "landlock.py", f"def version():\n    return {version}\n\ndef restrict(*_, **__):\n    pass\n"
     if SECCOMP not in means:
-        yield "seccomp.py", "def filter_calls(**_):\n    return False\n\ndef export_filter(**_):\n    return None\n"
+        yield "seccomp.py", 'def compile_filter(**_):\n    return b""\n'
     if PRIVILEGES not in means:
         needed = means & {LANDLOCK, SECCOMP}
         yield "privileges.py", _KEEPS_NO_NEW_PRIVILEGES if needed else "def drop_all():\n    pass\n"
