@@ -21,11 +21,10 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from host.sandbox import landlock
-from host.sandbox.bubblewrap import has_bubblewrap
 from host.sandbox.control_group import ControlGroup
 from host.sandbox.kernel import KernelRefused, call
 from host.sandbox.namespaces import DEVICES, build_root, separate
@@ -41,23 +40,13 @@ _OF_ITS_OWN = ("loopback", "named")
 """Networks with a loopback that leads nowhere else, or to sockets of the host alone."""
 
 
-def ways(plan: dict[str, Any]) -> Iterator[str]:
-    """The ways to confine a program by a plan, in the order in which they are tried: those that hold more first.
-    Bubblewrap is looked for when the first one was refused."""
-    yield NAMESPACES
-    if has_bubblewrap(plan):
-        yield BUBBLEWRAP
-    if plan["accept"] == LANDLOCK:
-        yield LANDLOCK
-
-
 def confine(plan: dict[str, Any], report: int, way: str, group: ControlGroup | None = None) -> None:
     """Return in the process that is to be replaced by the program, or by bubblewrap with it, with all that the plan
     (host/sandbox/plan.py) says in force. The Unix socket `report` gets a line with a JSON object: the `means` in words,
     with the sockets that listen in a network of the program's own, or the step that `failed`, and `why`.
 
     Args:
-        way: one of `ways`.
+        way: NAMESPACES, BUBBLEWRAP or LANDLOCK.
         group: the control group that limits it, if there is one.
 
     Raises:

@@ -455,10 +455,16 @@ class _Confined:
         return self._watch.pause
 
     def ways(self) -> Iterator[str]:
-        """The ways that are tried, each after the one before was refused."""
-        from host.sandbox.confine import ways
+        """The ways that are tried, those that hold more first, each after the one before was refused."""
+        from host.sandbox.confine import BUBBLEWRAP, LANDLOCK, NAMESPACES
 
-        return ways(self._plan)
+        yield NAMESPACES
+        from host.sandbox.bubblewrap import has_bubblewrap  # most systems need nothing of it
+
+        if has_bubblewrap(self._plan):
+            yield BUBBLEWRAP
+        if self._plan["accept"] == LANDLOCK:
+            yield LANDLOCK
 
     @contextlib.contextmanager
     def wrapped(
@@ -466,11 +472,15 @@ class _Confined:
     ) -> Iterator[tuple[list[str], dict[str, str], list[int]]]:
         """The command that runs the program in this way, its environment, and the descriptors that it needs, for the
         block."""
-        from host.sandbox.bubblewrap import wrapped
         from host.sandbox.confine import BUBBLEWRAP
 
         self.is_wrapped = way == BUBBLEWRAP
-        words, variables, passed = wrapped(self._plan, argv, env) if self.is_wrapped else (argv, env, [])
+        if not self.is_wrapped:
+            yield argv, env, []
+            return
+        from host.sandbox.bubblewrap import wrapped
+
+        words, variables, passed = wrapped(self._plan, argv, env)
         try:
             yield words, variables, passed
         finally:
