@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from host.sandbox.namespaces import ENTRIES_OF_ALL
-from host.sandbox.paths import is_below_any
+from host.sandbox.paths import folders_to_hold, is_below_any
 from host.sandbox.seccomp import compile_filter
 
 _FIXED = (
@@ -98,11 +98,8 @@ def _files(plan: dict[str, Any]) -> list[str]:
         words += [modes[path], path, path]
     is_seen = is_below_any(hidden, modes)
     if is_seen:
-        steps = hidden.split("/")
-        above = ("/".join(steps[:at]) for at in range(2, len(steps)))
-        for path in above:
-            if any(path.startswith(f"{each}/") for each in plan["write"]):
-                words += ["--bind", path, path]  # the place of a mount cannot be renamed
+        for path in folders_to_hold(hidden, plan["write"]):
+            words += ["--bind", path, path]
         words += ["--perms", "0755", "--size", str(1024**2), "--tmpfs", hidden]
     for path in plan["own"]:
         words += ["--bind", path, path]

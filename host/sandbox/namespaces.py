@@ -11,7 +11,7 @@ import struct
 from typing import Any
 
 from host.sandbox.kernel import KernelRefused, call
-from host.sandbox.paths import in_quotes
+from host.sandbox.paths import folders_to_hold, in_quotes
 
 _MOUNTS, _CGROUP, _UTS, _IPC, _USER, _PROCESSES, _NETWORK = (
     *(0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
@@ -74,7 +74,9 @@ def build_root(plan: dict[str, Any]) -> None:
     for path in sorted(modes):
         _bind(path, base + path, read_only=modes[path])
     if os.path.isdir(base + hidden):
-        _hold(base, hidden, plan["write"])
+        for path in folders_to_hold(hidden, plan["write"]):
+            place = os.fsencode(base + path)
+            call("mounts", "mount", place, place, None, _BIND | _RECURSIVE, None)
         _mount_memory(base + hidden, "mode=755,size=1m")
     for path in plan["own"]:
         _bind(path, base + path, read_only=False)
@@ -111,17 +113,6 @@ def _bind(source: str, target: str, *, read_only: bool) -> None:
     step = f"mounts of {in_quotes(source)}"
     call(step, "mount", os.fsencode(source), os.fsencode(target), None, _BIND | _RECURSIVE, None)
     _set_attributes(target, _ATTRIBUTES | (_ATTRIBUTE_READ_ONLY if read_only else 0), _AT_RECURSIVE)
-
-
-def _hold(base: str, hidden: str, write: list[str]) -> None:
-    """Keep the folders on the way to a hidden one from being renamed, which a place of a mount cannot be. The next
-    start would not hide what was moved away."""
-    steps = hidden.split("/")
-    for at in range(2, len(steps)):
-        folder = "/".join(steps[:at])
-        if any(folder.startswith(f"{each}/") for each in write):
-            place = os.fsencode(base + folder)
-            call("mounts", "mount", place, place, None, _BIND | _RECURSIVE, None)
 
 
 def _make(target: str, *, folder: bool) -> None:

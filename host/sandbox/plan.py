@@ -33,7 +33,7 @@ from config.sandbox import GIVEN, LOCALHOST, Destination, Means, Network, Sandbo
 from config.types import with_one_slash
 from host.sandbox.destinations import Inside, place
 from host.sandbox.installed import ProgramStart
-from host.sandbox.paths import is_below_any
+from host.sandbox.paths import is_below_any, steps
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SETTINGS = tuple(
@@ -99,7 +99,7 @@ class _Paths:
         may write is not followed: it is there with that folder."""
         for _ in range(_MOST_LINKS):
             path = with_one_slash(path)
-            link = next((each for each in _steps(path) if os.path.islink(each)), None)
+            link = next((each for each in steps(path) if os.path.islink(each)), None)
             if link is None:
                 return path if os.path.exists(path) and not _is_made_up(path) else None
             if is_below_any(os.path.dirname(link), self.own):
@@ -113,15 +113,6 @@ class _Paths:
 def _is_made_up(path: str) -> bool:
     """Whether it is all of the machine, or the kernel makes its files up. Only links lead there, or arguments."""
     return path == "/" or is_below_any(path, ("/proc", "/sys", "/dev"))
-
-
-def _steps(path: str) -> Iterator[str]:
-    """The path of each folder on the way from the root to a path, and the path itself."""
-    at = path.find("/", 1)
-    while at > 0:
-        yield path[:at]
-        at = path.find("/", at + 1)
-    yield path
 
 
 def make_plan(
@@ -477,7 +468,7 @@ def _package(script: str) -> Iterator[str]:
     """The folder of the package that a script belongs to, or else that of the script, unless it holds more; and the
     folders of packages above."""
     folder = os.path.dirname(script)
-    above = list(_steps(folder))[::-1]
+    above = list(steps(folder))[::-1]
     marked = (each for each in above if any(os.path.exists(f"{each}/{mark}") for mark in _MARKS))
     found = next((each for each in marked if not _is_too_wide(each)), None)
     if found is None and os.path.basename(folder) != "bin" and not _is_too_wide(folder):
