@@ -56,23 +56,21 @@ class Wanted:
     @property
     def name(self) -> str:
         """The name of the first package, without version and extras."""
-        match = (_NPM_PACKAGE if self.installer is Installer.NPM else _REQUIREMENT).fullmatch(self.packages[0])
+        match = re.fullmatch(_NPM_PACKAGE if self.installer is Installer.NPM else _REQUIREMENT, self.packages[0])
         assert match is not None
         return match["name"]
 
 
-_NPM_PACKAGE = re.compile(
-    r"(?P<name>(@[a-z0-9~_-][a-z0-9~._-]*/)?[a-z0-9~_][a-z0-9~._-]*)(@(?P<version>[^./:@\\][^/:@\\]*))?", re.IGNORECASE
+# Texts, which are compiled when a command first installs something: that takes 1 ms.
+_NPM_PACKAGE = r"(?i)(?P<name>(@[a-z0-9~_-][a-z0-9~._-]*/)?[a-z0-9~_][a-z0-9~._-]*)(@(?P<version>[^./:@\\][^/:@\\]*))?"
+_ARCHIVE = r"(?i).*\.(tgz|tar\.gz|tar)"
+_REQUIREMENT = (
+    r"(?i)(?P<name>[a-z0-9]([a-z0-9._-]*[a-z0-9])?)(?P<extras>\[[a-z0-9,._ -]*\])?"
+    r"(?P<version>\s*(===|==|~=|!=|<=|>=|<|>)[^;@/\\:]+)?"
 )
-_ARCHIVE = re.compile(r".*\.(tgz|tar\.gz|tar)", re.IGNORECASE)
-_REQUIREMENT = re.compile(
-    r"(?P<name>[a-z0-9]([a-z0-9._-]*[a-z0-9])?)(?P<extras>\[[a-z0-9,._ -]*\])?"
-    r"(?P<version>\s*(===|==|~=|!=|<=|>=|<|>)[^;@/\\:]+)?",
-    re.IGNORECASE,
-)
-_SEVERAL = re.compile(r",(?![^\[]*\])\s*(?=[A-Za-z0-9])")
+_SEVERAL = r",(?![^\[]*\])\s*(?=[A-Za-z0-9])"
 """Parts the requirements behind one `--with`, but not the conditions of a version."""
-_AT_VERSION = re.compile(r"(?P<package>[^@]+)@(?P<version>[^@/:;\\ ]+)")
+_AT_VERSION = r"(?P<package>[^@]+)@(?P<version>[^@/:;\\ ]+)"
 
 _INSTALLS_NOTHING = frozenset(("--no", "--no-install"))
 _BUILDS_NOTHING = frozenset(("--ignore-scripts", "--no-build"))
@@ -102,7 +100,7 @@ _UV_OPTIONS = {
 }
 """By option: what its value is; empty if it changes nothing that is installed."""
 _SWITCH = "switch"
-_PYTHON_ITSELF = re.compile(r"(c?python|pypy|graalpy|pyodide)w?[0-9.t-]*", re.IGNORECASE)
+_PYTHON_ITSELF = r"(?i)(c?python|pypy|graalpy|pyodide)w?[0-9.t-]*"
 """What uvx takes for an interpreter, and not for the package of that name."""
 _REMEDY = "install it yourself, and name its script in the command"
 
@@ -149,7 +147,7 @@ def _of_npm(program: str, values: Sequence[tuple[str, str]], command: Sequence[s
     script = command[0] if packages else ""
     packages = packages or [command[0]]
     for package in packages:
-        if not _NPM_PACKAGE.fullmatch(package) or _ARCHIVE.fullmatch(package):
+        if not re.fullmatch(_NPM_PACKAGE, package) or re.fullmatch(_ARCHIVE, package):
             raise NotInstallable(f"names a package that is not one of the registry: {_REMEDY}")
     if "/" in script or script.startswith("."):
         raise NotInstallable(f"runs a file by its path: {_REMEDY}")
@@ -174,16 +172,16 @@ def _uvx(program: str, words: Sequence[str]) -> Wanted:
     if not command:
         raise NotInstallable("names no package to run")
     last: Mapping[str, str] = dict(values)
-    extra = [each.strip() for what, text in values if what == "with" for each in _SEVERAL.split(text)]
+    extra = [each.strip() for what, text in values if what == "with" for each in re.split(_SEVERAL, text)]
     wanted = last.get("from", command[0])
     package = _requirement(wanted)
-    if _PYTHON_ITSELF.fullmatch(re.split(r"[^\w.-]", package)[0]):
+    if re.fullmatch(_PYTHON_ITSELF, re.split(r"[^\w.-]", package)[0]):
         raise NotInstallable(
             "runs Python itself: write uvx --from PACKAGE python, or the path of an interpreter that has the packages"
         )
     script = command[0]
     if "from" not in last:
-        match = _REQUIREMENT.fullmatch(package)
+        match = re.fullmatch(_REQUIREMENT, package)
         script = match["name"] if match else ""
     if not script or "/" in script or script.startswith("."):
         raise NotInstallable(f"runs a file by its path: {_REMEDY}")
@@ -201,10 +199,10 @@ def _uvx(program: str, words: Sequence[str]) -> Wanted:
 
 def _requirement(text: str) -> str:
     """A requirement as uv pip reads it. `NAME@VERSION` is a form of uvx alone."""
-    if match := _AT_VERSION.fullmatch(text):
+    if match := re.fullmatch(_AT_VERSION, text):
         version = match["version"]
         text = match["package"] if version == "latest" else f"{match['package']}=={version}"
-    if not _REQUIREMENT.fullmatch(text):
+    if not re.fullmatch(_REQUIREMENT, text):
         raise NotInstallable(f"names a package that is not one of the registry: {_REMEDY}")
     return text
 
