@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from config import StdioServer
+from host.journal import Journal
 from host.sanitize import visible
 from host.storage.directory import ConfigDirectory
 from host.wire.link import LinkLost
 from host.wire.process import NotConfined, child_environment
+from host.wire.turns import Turns
 from host.worker import WorkerTimeout, run_in_worker
 
 if TYPE_CHECKING:
     from host.sandbox.installed import ProgramStart
+    from host.upstream.forwarder import Forwarder
+    from host.upstream.refusals import SaidRefusals
 
 _OFF = "sandbox: off"
 _LESS = "or use a container (sandbox: with), or accept less with sandbox: {accept: landlock}"
@@ -156,3 +162,36 @@ def plan_of(
         raise NotConfined(f"the path {in_quotes(visible(problem.path))} of its sandbox", "it is not there") from problem
     except OSError as problem:
         raise NotConfined("folders of its own", problem.strerror or "") from problem
+
+
+def watch(
+    spec: StdioServer,
+    seen: Mapping[str, Any],
+    listeners: Sequence[socket.socket],
+    journal: Journal,
+    turns: Turns,
+) -> tuple[SaidRefusals, Forwarder | None]:
+    """The refusals of a confined program, and the forwarder of its network; None if it reaches nothing by name.
+
+    Args:
+        seen: its plan, or `Contained.seen`.
+        listeners: the sockets in its network.
+
+    Raises:
+        NotConfined: sockets in its network are lacking.
+    """
+    from host.upstream.forwarder import Forwarder
+    from host.upstream.refusals import Refusals, SaidRefusals
+
+    assert spec.sandbox is not None
+    check_listeners(listeners, seen)
+    refusals = Refusals(spec.id, journal)
+    forwarder = Forwarder(listeners, spec.sandbox, refusals, turns) if listeners else None
+    return SaidRefusals(refusals, spec.sandbox, seen), forwarder
+
+
+def check_listeners(listeners: Sequence[socket.socket], plan: Mapping[str, Any]) -> None:
+    """Raise NotConfined if sockets in the network of a program are lacking: the kernel drops those for which there is
+    no room."""
+    if len(listeners) < len(plan.get("listeners", ())):
+        raise NotConfined("sockets in its network", os.strerror(errno.EMFILE))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -30,15 +28,13 @@ from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
 from host.relay import TRAIL_VARIABLE
 from host.sanitize import visible
 from host.storage.directory import ConfigDirectory
-from host.upstream.confinement import CannotConfine, confine
+from host.upstream.confinement import CannotConfine, confine, watch
 from host.upstream.contained import Contained, contain
 from host.upstream.containers import DETACHED, Containers
 from host.upstream.credentials import Credential, Credentials
-from host.upstream.forwarder import Forwarder
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
 from host.upstream.own_command import starts_colonnade
-from host.upstream.refusals import Refusals, SaidRefusals
 from host.upstream.server_secrets import ServerSecrets, learn_headers
 from host.wire.http_client import HttpLink, open_http
 from host.wire.http_transport import Authorization
@@ -293,12 +289,7 @@ async def _open_stdio_link(
             seen = made.seen if made else plan
             if seen is not None and spec.sandbox is not None:
                 journal.note(ServerConfined(spec.id, made.means if made else child.means))
-                refusals = Refusals(spec.id, journal)
-                said = SaidRefusals(refusals, spec.sandbox, seen)
-                if plan is not None and len(child.listeners) < len(plan["listeners"]):
-                    # The kernel drops those for which there is no room.
-                    raise NotConfined("sockets in its network", os.strerror(errno.EMFILE))
-                forwarder = Forwarder(child.listeners, spec.sandbox, refusals, turns) if child.listeners else None
+                said, forwarder = watch(spec, seen, child.listeners, journal, turns)
             output = ProgramOutput(spec, journal, turns.turn(), said)
             async with trio.open_nursery() as nursery:
                 if forwarder is not None:

@@ -5,7 +5,6 @@ person has approved it. The program that it is for runs afterwards, from that fo
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -48,7 +47,7 @@ from host.sandbox.plan import confined_environment, needed
 from host.sandbox.registry import Registry
 from host.sanitize import visible
 from host.storage.directory import ConfigDirectory, replace_file
-from host.upstream.confinement import CannotConfine, NotInstalled, packages_of, plan_of
+from host.upstream.confinement import CannotConfine, NotInstalled, check_listeners, packages_of, plan_of
 from host.upstream.forwarder import FAILED, Forwarder, addresses_of
 from host.upstream.output import ProgramOutput
 from host.upstream.refusals import Refusals
@@ -233,8 +232,7 @@ class _Installation:
                 child.close_stdin()
                 turns, refusals = Turns(), _Told(spec.id, self._journal)
                 output = ProgramOutput(confined, self._journal, turns.turn())
-                if len(child.listeners) < len(plan["listeners"]):
-                    raise NotConfined("sockets in its network", os.strerror(errno.EMFILE))
+                check_listeners(child.listeners, plan)
                 how = f"which was not finished within {INSTALL_TIMEOUT:g} s"
                 async with trio.open_nursery() as nursery:
                     if child.listeners:

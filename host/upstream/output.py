@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 from collections import deque
 from contextlib import suppress
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from msgspec import Raw
@@ -21,7 +21,6 @@ from config.container_run import container_run
 from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
 from host.sanitize import shortened, visible_output
 from host.upstream.contained import remedy_for
-from host.upstream.refusals import SaidRefusals
 from host.upstream.results import is_error, text_in
 from host.upstream.server_secrets import ServerSecrets
 from host.upstream.stderr import find_reason
@@ -29,6 +28,9 @@ from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.process import Child
 from host.wire.stdio import CHUNK
 from host.wire.turns import Turn
+
+if TYPE_CHECKING:
+    from host.upstream.refusals import SaidRefusals
 
 MAX_LINE = 64 * 1024
 LONGEST_FAILURE = 64 * 1024
