@@ -22,6 +22,7 @@ from typing import Any
 
 from config import StdioServer
 from config.read import read_text
+from host.relay_start import resolve_program
 from host.sandbox.packages import Installer, NotInstallable, Wanted, wanted_by
 from host.sandbox.registry import Registry, registry_of
 
@@ -166,7 +167,7 @@ def start_of(
     words, wanted = tuple(word.reveal() for word in spec.command), wanted_of(spec)
     if wanted is None:
         return ProgramStart(words)
-    if script := script_there(wanted, str(spec.cwd), os.get_exec_path(dict(environment))):
+    if script := script_there(wanted, str(spec.cwd), environment):
         return ProgramStart((script, *wanted.arguments))
     record = read_record(packages, wanted)
     if record is None:
@@ -236,7 +237,7 @@ def _scripts(folder: Path) -> list[str]:
     return [each for each in found if re.fullmatch(r"[\w.-]{1,60}", each)][:10]
 
 
-def script_there(wanted: Wanted, cwd: str, search_path: Collection[str]) -> str | None:
+def script_there(wanted: Wanted, cwd: str, environment: Mapping[str, str]) -> str | None:
     """The script that npx runs without installing anything, since it is there already: one of a package above the
     folder that it starts in, or beside node. None if there is none, or it would install."""
     if wanted.installer is not Installer.NPM or wanted.script or not re.fullmatch(r"[\w.-]+", wanted.packages[0]):
@@ -245,10 +246,10 @@ def script_there(wanted: Wanted, cwd: str, search_path: Collection[str]) -> str 
     for each in (folder, *folder.parents):
         if (script := each / "node_modules" / ".bin" / name).is_file():
             return str(script)
-    node = next((path for each in search_path if os.access(path := f"{each}/node", os.X_OK)), None)
+    node = resolve_program("node", environment, cwd)
     if node is None:
         return None
-    script = Path(os.path.realpath(node)).parent / name
+    script = Path(node).parent / name
     return str(script) if script.is_file() else None
 
 

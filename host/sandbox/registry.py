@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from config.read import read_text
+from host.relay_start import resolve_program
 from host.sandbox.packages import Installer, NotInstallable, Wanted
 
 NPM_REGISTRY = "https://registry.npmjs.org/"
@@ -89,10 +90,8 @@ def _npm_files(variables: Mapping[str, str]) -> Iterator[Path]:
     if machine := given.get("npm_config_globalconfig"):
         yield Path(machine)
         return
-    for folder in os.get_exec_path(dict(variables)):
-        if os.access(node := f"{folder}/node", os.X_OK):
-            yield Path(os.path.realpath(node)).parent.parent / "etc" / "npmrc"
-            return
+    if node := resolve_program("node", variables, "/"):
+        yield Path(node).parent.parent / "etc" / "npmrc"
 
 
 def _npm_lines(path: Path, variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
