@@ -99,9 +99,7 @@ _REMEDIES = (
         "write --python in the command, with another one",
     ),
 )
-"""What a person can do, by what the program that installs wrote."""
-
-
+"""By a pattern of what the program that installs wrote: what a person can do."""
 _OF_NAMES = ("user namespaces", "mounts", "a network of its own")
 """Steps without which there is no network by name."""
 
@@ -120,7 +118,7 @@ async def install_packages(
         NotInstalled: they could not be installed.
     """
     packages = packages_of(spec, directory)
-    # What a former installation left in its home is never used: a link there could lead anywhere.
+    # The home of a former installation is never used: a link in it could lead anywhere.
     work, place = (packages / secrets.token_hex(8) for _ in range(2))
     missing = _missing(spec)
     try:
@@ -295,10 +293,10 @@ def _installer(program: str, name: str) -> str:
     return str(Path(program).parent / name) if "/" in program else shutil.which(name) or name
 
 
-def _without_shims(path: str) -> str:
-    """A PATH without folders whose Python is a script, as those of pyenv are: it starts another one that is found by
+def _search_path() -> str:
+    """PATH without folders whose Python is a script, as those of pyenv are: it starts another one that is found by
     settings of the user."""
-    folders = path.split(os.pathsep)
+    folders = child_environment({}).get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(each for each in folders if not any(_is_script(f"{each}/{name}") for name in _PYTHONS))
 
 
@@ -373,7 +371,7 @@ def _variables(missing: Missing) -> dict[str, str]:
         return {**_certificates(), "npm_config_offline": "false", **_FEW_TRIES}
     return {
         **_certificates(),
-        "PATH": _without_shims(child_environment({}).get("PATH", os.defpath)),
+        "PATH": _search_path(),
         "UV_OFFLINE": "0",
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
@@ -396,7 +394,7 @@ def _uv_pythons() -> str:
 def _pythons(missing: Missing) -> Iterator[str]:
     """Paths of the Pythons that uv may choose from."""
     if missing.wanted.installer is Installer.UV:
-        path = _without_shims(child_environment({}).get("PATH", os.defpath))
+        path = _search_path()
         yield _uv_pythons()
         for each in (*_PYTHONS, *([missing.wanted.python] if missing.wanted.python else [])):
             yield from needed(ProgramStart((each,)), {"PATH": path}, "/")
