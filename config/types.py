@@ -262,7 +262,7 @@ _RATE_SECONDS = {"s": 1, "min": 60, "h": 3600, "day": 86400}
 _A_RATE = "a rate such as 5/s, 60/min, 100/5min, 20/h or 100000/day"
 _RATE_HINTS = {"s": ("sec", "second"), "min": ("m", "minute"), "h": ("hour", "hr"), "day": ("d", "days")}
 MOST_MEMORY, MOST_PROCESSES, MOST_OPEN_FILES = 64 * 1024**3, 10_000, 65536
-"""Of a confined program: bytes, and a number with threads."""
+"""The most of a confined program: bytes, a number with threads, and a number of each process."""
 _SIZE = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(B|KB|MB|KiB|MiB)"
 _LARGE_SIZE = _SIZE.replace("MiB", "MiB|GB|GiB")
 _BYTES = {"B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}

@@ -179,7 +179,7 @@ class ServerHeld:
     """The path of the program now; empty if there is none."""
     confined: bool
     installs: str = ""
-    """What is to be installed before it can be started, and from where; empty if nothing is."""
+    """The packages to be installed before it can be started, and their registry; empty if there are none."""
 
     def __str__(self) -> str:
         return f"{self.server}: held: {self.why}"
@@ -754,7 +754,7 @@ class Journal:
 
 
 def runs_unconfined(server: str) -> str:
-    """What a person has to choose about a program that runs as before (`host.policy.confinement`)."""
+    """The choice of a person about a program that runs as before (`host.policy.confinement`)."""
     return (
         "it is not trusted, yet its program runs as you, unconfined, since it did so before such programs were "
         f"confined: choose colonnade sandbox {server} strict, or off, or write sandbox (docs/sandbox.md)"

@@ -143,8 +143,8 @@ def _sentence(
 
 
 def starts_as_data(gate: Gate, spec: ServerSpec) -> list[str]:
-    """What a confined program needs to start: by the kind of its command, then what was found the last time that it was
-    looked up; a sentence each. Empty for others."""
+    """The needs of a confined program at its start: by the kind of its command, then as they were found the last time
+    that it was looked up; a sentence each. Empty for others."""
     if not isinstance(spec, StdioServer) or spec.sandbox is None or spec.runtime:
         return []
     launch = gate.definitions.launch(spec.id)

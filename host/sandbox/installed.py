@@ -1,4 +1,4 @@
-"""What was installed for a confined server: where it is, which version, and whether it is still what was recorded.
+"""The packages of a confined server: where they are, which version, and whether they are still what was recorded.
 
     packages/installed.json     the record
     packages/NAME/npm           what npm installed, or
@@ -108,7 +108,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class ProgramStart:
-    """What a confined program is started from.
+    """The start of a confined program.
 
     Attributes:
         words: its command, in which the script stands in the place of the installer.

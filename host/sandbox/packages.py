@@ -101,12 +101,12 @@ _UV_OPTIONS = {
 """By option: what its value is; empty if it changes nothing that is installed."""
 _SWITCH = "switch"
 _PYTHON_ITSELF = r"(?i)(c?python|pypy|graalpy|pyodide)w?[0-9.t-]*"
-"""What uvx takes for an interpreter, and not for the package of that name."""
+"""The names that uvx takes for an interpreter, and not for the package of that name."""
 _REMEDY = "install it yourself, and name its script in the command"
 
 
 def wanted_by(words: Sequence[str]) -> Wanted | None:
-    """What a command installs and runs; None if its program is no installer.
+    """The packages that a command installs, and the script that it runs; None if its program is no installer.
 
     Raises:
         NotInstallable: it installs something else than packages of a registry, or has an option that is not known.

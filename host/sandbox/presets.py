@@ -1,5 +1,5 @@
-"""What a confined program needs to start, in a sentence for people, by the kind of its command. The files are found by
-`needed` in plan.py. Pure."""
+"""The needs of a confined program at its start, in a sentence for people, by the kind of its command. `needed` in
+plan.py finds the files. Pure."""
 
 from __future__ import annotations
 

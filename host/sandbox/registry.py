@@ -22,7 +22,7 @@ from host.sandbox.packages import Installer, NotInstallable, Wanted
 NPM_REGISTRY = "https://registry.npmjs.org/"
 PYPI = "https://pypi.org/simple"
 _FILES_OF_PYPI = "files.pythonhosted.org"
-"""What pypi.org lists is there; a mirror is expected to have the files itself."""
+"""The host of the files that pypi.org lists; a mirror is expected to have the files itself."""
 _PORTS = {"https": 443, "http": 80}
 _LINE = re.compile(r"\s*(?P<key>(@[^\s:=]+:)?registry)\s*=\s*[\"']?(?P<url>[^\"']*?)[\"']?\s*")
 _VARIABLE = re.compile(r"\$\{([^}]+)\}")

@@ -50,7 +50,7 @@ _REMEDIES = {
     "a network of its own": "Landlock alone has none, and knows no names: write network: none or all",
     "sockets in its network": "raise the limit of open files of this host",
     "a hidden state directory": "it cannot be hidden there: name folders beside it",
-    # Of containers.
+    # For containers:
     "{runtime}": "install it, or write another one, or sandbox: without with",
     "{runtime} info": "make it work for your user in a terminal",
     "its daemon": "start it, or have an administrator let your user reach its socket",

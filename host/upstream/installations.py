@@ -1,4 +1,4 @@
-"""What is installed for the confined servers of one configuration, and the door to its installation, whose modules are
+"""The packages of the confined servers of one configuration, and the door to their installation, whose modules are
 imported for that alone."""
 
 from __future__ import annotations

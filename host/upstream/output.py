@@ -139,7 +139,7 @@ class ProgramOutput:
         return f"{said} and gave no reason" + (f" (colonnade logs {self._spec.id})" if self._lines else "")
 
     def _remedy_for(self, reason: str) -> str:
-        """What a person can do: about a container that its client program could not start, or about its sandbox."""
+        """The remedy for a container that its client program could not start, or for its sandbox."""
         in_container = isinstance(self._spec, StdioServer) and self._spec.runtime
         if in_container and (remedy := remedy_for(reason)):
             return f"; {remedy}"

@@ -1,5 +1,5 @@
-"""What a confined program tried and did not get, as lines of its log, each with the line for the file that would permit
-it. Nothing is ever permitted by that.
+"""The things that a confined program tried and did not get, as lines of its log, each with the line for the file that
+would permit it. Nothing is ever permitted by that.
 
 The forwarder of its network knows what it refuses. For files, and without a forwarder, there is only what the program
 itself writes: nobody else sees the kernel's refusal (docs/sandbox.md). Such a line says that it may have been refused.
@@ -114,7 +114,7 @@ class _Refusal:
     path: str = ""
     """A path that counts only if it is there for others."""
     otherwise: _Refusal | None = None
-    """What counts if it is not."""
+    """The refusal that counts if it is not."""
 
 
 class SaidRefusals:
@@ -184,7 +184,7 @@ def _exists(path: str) -> bool:
 
 
 def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refusal | None:
-    """What a line of a confined program says that it did not get; None if its sandbox withholds nothing of that."""
+    """The refusal that a line of a confined program tells of; None if its sandbox withholds nothing of that."""
     if _OF_DOCKER.search(line):
         return _Refusal(
             "the daemon of Docker, which starts programs outside; sandbox: off has its client unconfined", None
