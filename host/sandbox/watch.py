@@ -29,7 +29,7 @@ class Watch:
         """Seconds until the next look."""
 
     def find_excess(self, pids: Iterable[int]) -> str:
-        """What these processes have too much of: `memory`, `processes`, or nothing."""
+        """The limit that these processes exceed: `memory`, `processes`, or none, which is empty."""
         statuses = {pid: _fields(f"/proc/{pid}/status") for pid in pids}
         processes = sum(each.get(b"Threads", 0) for each in statuses.values())
         memory = {pid: 1024 * sum(each.get(name, 0) for name in _OF_A_PROCESS) for pid, each in statuses.items()}

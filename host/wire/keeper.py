@@ -377,19 +377,19 @@ class _Subreaper:
 
     def _seconds_to_wait(self) -> float | None:
         """Do what is due. Returns the seconds until something else is; None for no limit."""
-        if self._kill_at is None and self._confined is not None and (left := self._look_when_due()) is not None:
+        watched = self._confined if self._confined is not None and self._confined.is_watched else None
+        if self._kill_at is None and watched is not None and (left := self._look_when_due(watched)) is not None:
             return left
         return self._kill_when_due()
 
-    def _look_when_due(self) -> float | None:
+    def _look_when_due(self, watched: _Confined | _ContainerLimits) -> float | None:
         """Look at what all processes of a confined program use together; None if it is too much, and all must end."""
-        assert self._confined is not None
         if time.monotonic() >= self._look_at:
-            if over := self._confined.find_excess():
+            if over := watched.find_excess():
                 self._report({"sandbox": {"over": over}})
                 self._kill_at = 0.0
                 return None
-            self._look_at = time.monotonic() + self._confined.pause
+            self._look_at = time.monotonic() + watched.pause
         return self._look_at - time.monotonic()
 
     def _kill_when_due(self) -> float | None:
@@ -433,9 +433,10 @@ class _Subreaper:
 
 
 class _Confined:
-    """What confines the program of this subreaper, and what its processes use together.
+    """The confinement of the program of this subreaper, and the limits of all its processes together.
 
     Attributes:
+        is_watched: whether this process looks at them; if not, a control group limits them.
         is_wrapped: whether the program runs in bubblewrap.
     """
 
@@ -447,6 +448,7 @@ class _Confined:
         self._plan = plan
         self._group = make_group(plan)
         self._watch = Watch(plan["memory"], plan["processes"] + OUR_PROCESSES)
+        self.is_watched = self._group is None
         self.is_wrapped = False
 
     @property
@@ -494,8 +496,8 @@ class _Confined:
         return lambda: confine(self._plan, report, way, self._group)
 
     def find_excess(self) -> str:
-        """What there is too much of, `memory` or `processes`; empty if nothing, also in a control group."""
-        return "" if self._group is not None else self._watch.find_excess(tree_below(os.getpid()))
+        """The limit that they exceed, `memory` or `processes`; empty if none."""
+        return self._watch.find_excess(tree_below(os.getpid()))
 
     def has_run_out_of_memory(self) -> bool:
         """Whether the kernel ended a process of its control group for that."""
@@ -510,6 +512,8 @@ class _Confined:
 class _ContainerLimits:
     """The limits of a container whose client program applies none to all its processes together."""
 
+    is_watched = True
+
     def __init__(self, limits: dict[str, Any]) -> None:
         _add_sources()
         from host.sandbox.watch import Watch
@@ -522,7 +526,7 @@ class _ContainerLimits:
         return self._watch.pause
 
     def find_excess(self) -> str:
-        """What there is too much of, `memory` or `processes`; empty if nothing."""
+        """The limit that they exceed, `memory` or `processes`; empty if none."""
         return self._watch.find_excess(filter(self._is_inside, tree_below(os.getpid())))
 
     def _is_inside(self, pid: int) -> bool:
