@@ -62,11 +62,16 @@ LOCALHOST = "localhost"
 
 @dataclass(frozen=True)
 class Destination(Strict):
-    """Where a confined program may connect to. `to`: host:port; the host is a name, *.name for all names below one, or
-    an IP address, in brackets if it is one of IPv6."""
+    """A host and port that a confined program may connect to. `to`: host:port; the host is a name, *.name for all names
+    below one, or an IP address, in brackets if it is one of IPv6."""
 
     to: Annotated[DestinationText, desc('host:port, such as "api.example.com:443" or "*.example.com:443".')]
     private: Annotated[Flag, desc("Whether the name may lead to private addresses too.", default=False)] = False
+
+    @classmethod
+    def at(cls, host: str, port: int) -> Destination:
+        """The one of a name, or of an IP address without brackets, and a port."""
+        return cls(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
     @property
     def host(self) -> str:
@@ -167,7 +172,7 @@ class SandboxFiles(Strict):
 
 @dataclass(frozen=True)
 class Install(Strict):
-    """How the packages are installed that a command of npx or uvx names."""
+    """The way in which the packages are installed that a command of npx or uvx names."""
 
     scripts: Annotated[
         Flag,
@@ -317,8 +322,8 @@ def _in_units(key: str, value: object) -> object:
 
 
 def what_is_open(means: str) -> str:
-    """What the means that a started program reports leave open, as the end of a line for people; empty if they include
-    namespaces."""
+    """The end of a line for people, about all that the means which a started program reports leave open; empty if they
+    include namespaces."""
     lacking = means.partition("; not by ")[2].split(", ")
     if "namespaces" not in lacking:
         return ""

@@ -163,7 +163,7 @@ class _Entrance:
         destination = find(sandbox.destinations, host, port)
         if destination is not None:
             return await self._connect(destination, host)
-        wanted = Destination(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        wanted = Destination.at(host, port)
         self.forwarder.refusals.tell(f"a connection to {wanted.to}", _permitting(sandbox, wanted))
         raise _NotConnected("403 Forbidden", f"{wanted.to} is not among the hosts that its sandbox permits.")
 
@@ -203,14 +203,12 @@ class _Entrance:
         if permitted := [each for each, zone in zones.items() if zone is None]:
             return permitted
         address, zone = next(iter(zones.items()))
-        port = destination.port
-        at = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         wider, remark = None, ""
         if zone is Zone.PRIVATE:
             others = tuple(each for each in sandbox.destinations if each.to != name)
             wider = replace(sandbox, network=(*others, Destination(name, private=True)))
         elif zone is Zone.LOOPBACK:
-            wider = _permitting(sandbox, Destination(at))
+            wider = _permitting(sandbox, Destination.at(address, destination.port))
         else:  # hardly anybody means that, so no line is there to be copied
             remark = "; only the address itself in network permits that"
         kind = _SPECIAL if zone is None else _ZONES.get(zone, _SPECIAL)

@@ -341,17 +341,13 @@ async def _network(registry: Registry) -> Network | tuple[Destination, ...]:
     are named."""
     found: dict[Destination, None] = {}
     for host, port in registry.hosts:
-        found[_destination(host, port)] = None
+        found[Destination.at(host, port)] = None
         addresses: list[str] = []
         with trio.move_on_after(LOOK_UP_TIMEOUT), suppress(OSError, UnicodeError):  # which the installer says
             addresses = await trio.to_thread.run_sync(addresses_of, host, abandon_on_cancel=True)
         special = [each for each in addresses if host != LOCALHOST and zone_of(each) is not Zone.PUBLIC]
-        found |= dict.fromkeys(_destination(each, port) for each in special)
+        found |= dict.fromkeys(Destination.at(each, port) for each in special)
     return tuple(found) or Network.NONE
-
-
-def _destination(host: str, port: int) -> Destination:
-    return Destination(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
 
 class _Told(Refusals):
