@@ -24,7 +24,7 @@ needs --unshare-user, and version 0.8."""
 _FOLDERS = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
 _PROBE_LIMIT = 10.0
 _OTHER_NETWORKS = ("none", "loopback")
-"""Those with a namespace of their own; bubblewrap turns its loopback on."""
+"""Networks with a namespace of their own; bubblewrap turns its loopback on."""
 
 
 def has_bubblewrap(plan: dict[str, Any]) -> bool:

@@ -102,7 +102,7 @@ def _in_words(used: dict[str, bool]) -> str:
 
 
 def _apply_within(plan: dict[str, Any]) -> dict[str, bool]:
-    """What holds the program beside namespaces. Returns the means, and whether they are in force."""
+    """Put in force all that holds the program beside namespaces. Returns the means, and whether they are in force."""
     limit(plan["memory"], plan["processes"], plan["open_files"])
     leave_keys()
     drop_all()

@@ -37,7 +37,7 @@ class NotToBeHad(Exception):
 
 @dataclass(frozen=True)
 class RuntimeFacts:
-    """What a client program says of itself.
+    """The facts that a client program tells of itself.
 
     Attributes:
         version: its name and version.

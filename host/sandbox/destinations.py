@@ -2,7 +2,7 @@
 
 In the program's network namespace, each permitted name is an address of the loopback interface, by its hosts file, and
 so is each permitted address, which the interface is given. At each of them, and at that of a proxy, a socket of ours
-listens: whoever connects to it outside (host/upstream/forwarder.py) decides by this file. Pure.
+listens; the forwarder outside (host/upstream/forwarder.py) decides by this file where it leads. Pure.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ _OFFLINE = {
     "registry.npmjs.org": {"npm_config_offline": "true", "npm_config_update_notifier": "false"},
     "pypi.org": {"UV_OFFLINE": "1"},
 }
-"""What package runners are told that do not reach their registry. Without it, npx and uvx try for up to a minute before
-they use what they have."""
+"""Variables for package runners that do not reach their registry. Without them, npx and uvx try for up to a minute
+before they use what they have."""
 SHORT_TEMPORARY = "/own-tmp"
 """A link to the temporary folder of a server, and its place in a container. Its own path would be too long for sockets
 in it, which end at 108 bytes."""
@@ -244,7 +244,7 @@ def _files(home: str, sandbox: Sandbox, inside: Inside | None) -> dict[str, str]
 
 
 def _proxy_variables(destinations: Sequence[Destination]) -> dict[str, str]:
-    """What leads programs to the proxy inside. Of those that ignore it, Node from 22.21 on has to be told."""
+    """The variables that lead programs to the proxy inside. Node from 22.21 on has to be told to heed them."""
     if not destinations:
         return {}
     address, port = place(destinations).proxy
@@ -275,7 +275,7 @@ def confined_environment(
 
 
 def offline_variables(sandbox: Sandbox) -> dict[str, str]:
-    """What package runners are told about the registries that they do not reach."""
+    """The variables that tell package runners which registries they do not reach."""
     if sandbox.network is Network.ALL:
         return {}
     reached = {each.host for each in sandbox.destinations}
@@ -288,7 +288,7 @@ def _has_root(sandbox: Sandbox) -> bool:
     return sandbox.accept is Means.NAMESPACES
 
 
-# What the launch names
+# The files that the launch names
 
 
 def needed(start: ProgramStart, env: Mapping[str, str], cwd: str) -> list[str]:
@@ -299,7 +299,7 @@ def needed(start: ProgramStart, env: Mapping[str, str], cwd: str) -> list[str]:
     for words, folder in [(start.words, cwd)] if start.place else _commands(start.words, cwd):
         found += [] if start.interpreter else _program(words[0], env, folder)
         for at, path in _named(words, folder).items():
-            # Who may read the file of a socket may connect to it.
+            # A program that may read the file of a socket may connect to it.
             found += [path] if os.path.isfile(path) or (os.path.isdir(path) and not _is_too_wide(path)) else []
             is_first = not words[at].startswith("-") and all(each.startswith("-") for each in words[1:at])
             if is_first and not start.place and os.path.isfile(path):

@@ -137,7 +137,7 @@ def _write_filter(path: str, folder: Path) -> str:
 
 
 async def _ask(spec: StdioServer, env: Mapping[str, str], keeper: Keeper, *words: str) -> bytes:
-    """What the client program prints."""
+    """The output of the client program."""
     try:
         with trio.fail_after(ANSWER_TIMEOUT):
             status, said, errors = await run_client(keeper, [spec.runtime, *words], env=env, cwd=str(spec.cwd))
@@ -156,5 +156,5 @@ async def _ask(spec: StdioServer, env: Mapping[str, str], keeper: Keeper, *words
 
 
 def remedy_for(reason: str) -> str:
-    """What a person can do about a container that did not start; empty if that is not known."""
+    """The remedy of a person for a container that did not start; empty if none is known."""
     return next((remedy for words, remedy in _REMEDIES if words in reason), "")

@@ -581,7 +581,7 @@ class _Keeper:
         self._signals = _ChildSignals()
         self._subreapers: set[int] = set()
         self._leaving: set[int] = set()
-        """Those of programs that leave something, which is removed after the host has ended."""
+        """Subreapers of programs that leave something, which is removed after the host has ended."""
         self._give_up_at = float("inf")
 
     def run(self) -> None:

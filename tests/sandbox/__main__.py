@@ -1,5 +1,5 @@
 """Prints for each escape which means hold it: `python -m tests.sandbox`, as an ordinary user, whoever starts it. Ends
-with 1 if a promise is broken. Of means that are not to be had here, it prints what a server says that needs them.
+with 1 if a promise is broken. For means that are not to be had here, it prints the words of a server that needs them.
 """
 
 from __future__ import annotations

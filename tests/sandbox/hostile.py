@@ -23,7 +23,7 @@ W: dict[str, Any] = {}
 MARKER = "harmless marker"
 _ESCAPES: dict[str, Callable[[], object]] = {}
 _BESIDE_NAMES: dict[str, Callable[[], object]] = {}
-"""Those of programs that may connect to one host, which is 127.0.0.1 at the port W["permitted"]."""
+"""Escapes of programs that may connect to one host, which is 127.0.0.1 at the port W["permitted"]."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -303,7 +303,7 @@ def a_view_of_the_network() -> object:
 
 @escape
 def a_raw_socket_in_a_namespace() -> object:
-    """Where an ordinary user may have one."""
+    """Possible where an ordinary user may have one."""
     if _libc.unshare(0x50000000) != 0:
         return False
     return socket.socket(socket.AF_PACKET, socket.SOCK_RAW).fileno() >= 0
@@ -358,7 +358,7 @@ def _asks(host: str, port: int) -> bytes:
 
 
 def _asks_proxy(host: str, port: int) -> bytes:
-    """What a host says through the proxy, if there is one."""
+    """The answer of a host through the proxy, if there is one."""
     if not os.environ.get("HTTPS_PROXY"):
         return _asks(host, port)
     with _proxy() as made:

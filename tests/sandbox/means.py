@@ -39,7 +39,7 @@ class Set:
 
     @property
     def accept(self) -> Means:
-        """What a file says with which a program is started by these means."""
+        """The `accept` of a file with which a program is started by these means."""
         return Means.NAMESPACES if self.is_separate else Means.LANDLOCK
 
     def promises(self) -> dict[str, list[str]]:
@@ -53,7 +53,7 @@ class Set:
         return found
 
     def lacks(self) -> list[str]:
-        """Those of its means that are not to be had on this machine."""
+        """The means of it that are not to be had on this machine."""
         return [each for each in EACH if each in self.means and not is_to_be_had(each)]
 
 
@@ -70,7 +70,7 @@ def _sets() -> Iterator[Set]:
 
 SETS = tuple(_sets())
 REAL = tuple(each for each in SETS if each.label in ("all", "all, bubblewrap", f"all but {NAMESPACES}"))
-"""Those with which a program is started, on one system or another."""
+"""The sets with which a program is started, on one system or another."""
 
 
 @cache
@@ -85,7 +85,7 @@ def is_to_be_had(means: str) -> bool:
     return means != SECCOMP or has_filters()
 
 
-# What each promises
+# The escapes that each promises to hold
 
 _FILES = (
     *("a_key", "a_key_by_a_link_that_is_there", "a_key_by_a_link_of_its_own", "a_key_by_a_hard_link"),

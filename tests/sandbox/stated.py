@@ -17,7 +17,7 @@ from tests.sandbox.means import BUBBLEWRAP, LANDLOCK, NAMESPACES, is_to_be_had
 
 
 async def told_with(folder: Path, accept: Means) -> tuple[str, bool]:
-    """What is said of a server whose program needs at least these means, and whether its program was started."""
+    """The words about a server whose program needs at least these means, and whether its program was started."""
     mark = folder / "out" / "started"
     mark.parent.mkdir(exist_ok=True)
     mark.unlink(missing_ok=True)
@@ -39,7 +39,7 @@ async def told_with(folder: Path, accept: Means) -> tuple[str, bool]:
 
 
 async def state_with(folder: Path, accept: Means) -> tuple[str, bool]:
-    """What is said of such a server, and whether that is as it must be: if this machine has these means or more, its
+    """The words about such a server, and whether that is as it must be: if this machine has these means or more, its
     program runs, and else it does not, and there is a remedy."""
     said, was_started = await told_with(folder, accept)
     enough = (NAMESPACES, BUBBLEWRAP, *((LANDLOCK,) if accept is Means.LANDLOCK else ()))

@@ -105,7 +105,7 @@ CLIENTS = {
     "git": "git -c http.sslCAInfo=TRUST ls-remote https://HOST:HTTPS/r",
     "git, http": "git ls-remote http://HOST:HTTP/r",
 }
-"""What HOST stands for is permitted, with both ports."""
+"""HOST stands for a permitted one, with both ports."""
 BY_THE_PROXY = ("python: urllib", "python: httpx", "python: httpx, http", "python: requests", "curl", "git")
 
 

@@ -30,8 +30,8 @@ print(json.dumps({each.value: trio.run(told_with, Path(sys.argv[1]), each) for e
 
 @dataclass(frozen=True)
 class System:
-    """What is refused there, and what is then said of a server that accepts namespaces alone, and of one that accepts
-    Landlock: parts of it. `remedies`: what a person is told to do."""
+    """A system with this `refused` (SYSTEMS in refusing.py), and parts of the state there of a server that accepts
+    namespaces alone, and of one that accepts Landlock."""
 
     refused: tuple[str, ...]
     namespaces: tuple[str, ...]
@@ -56,7 +56,7 @@ KINDS = {
 
 
 def told_on(system: tuple[str, ...], folder: Path) -> dict[str, list[object]]:
-    """What a host on such a system says with each value of `accept`, and whether a program was started."""
+    """The words of a host on such a system with each value of `accept`, and whether a program was started."""
     words = [sys.executable, "-c", TELL, str(folder)]
     if system:
         words = [sys.executable, "-m", "tests.sandbox.refusing", ",".join(system), *words]

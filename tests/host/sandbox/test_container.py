@@ -183,7 +183,7 @@ def test_it_is_known_as_a_container_that_is_to_be_removed(facts: RuntimeFacts) -
     assert (run.detach, run.interactive, run.client) == (False, True, (of(facts)[0],))
 
 
-# What the client program has
+# The facts of the client program
 
 
 def test_what_podman_says() -> None:

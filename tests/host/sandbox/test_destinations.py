@@ -1,4 +1,4 @@
-"""Where destinations stand inside, and which addresses they may lead to."""
+"""The places of destinations inside, and the addresses that they may lead to."""
 
 from __future__ import annotations
 

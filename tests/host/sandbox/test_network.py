@@ -36,7 +36,7 @@ def test_listeners_at_addresses_of_ipv6() -> None:
 
 
 def test_an_address_that_cannot_be_had() -> None:
-    """None of this is opened then."""
+    """The sockets before it are closed again."""
 
     def work() -> str:
         separate(network=False)

@@ -54,7 +54,7 @@ def test_a_program_of_the_system_needs_nothing() -> None:
 
 
 def test_a_program_alone(tmp_path: Path) -> None:
-    """What lies beside it in a folder of programs is another one's."""
+    """The files beside it in a folder of programs are those of others."""
     assert named(program(tmp_path / "home" / "bin" / "tool")) == [str(tmp_path / "home" / "bin" / "tool")]
 
 
@@ -395,7 +395,7 @@ def test_names_lead_to_sockets_of_its_loopback(tmp_path: Path) -> None:
 
 
 def test_variables_lead_to_the_proxy() -> None:
-    """Those of the file replace them, and those of the user are not handed on."""
+    """Variables of the file replace them, and those of the user are not handed on."""
     sandbox = Sandbox(network=(Destination("a.test:443"),), environment=("HTTP_PROXY", "NO_PROXY"))
     usual = {"HTTP_PROXY": "http://company", "NO_PROXY": "*"}
     found = confined_environment(sandbox, usual, {"https_proxy": "mine"}, Path("/s"))

@@ -240,7 +240,7 @@ def test_refusals_whose_remedy_is_known() -> None:
 
 @pytest.mark.slow
 def test_the_keeper_removes_what_a_killed_host_left(tmp_path: Path, daemon: Daemon) -> None:
-    """Nobody starts the host again."""
+    """The host is not started again for that."""
     code = "import sys, time\nfor line in sys.stdin: pass\nwhile True: time.sleep(1)"
     sandbox = {"with": "docker", "image": "image"}
     file = write_config(tmp_path, {"a": {"command": [sys.executable, "-c", code], "sandbox": sandbox}})

@@ -47,7 +47,7 @@ class Net:
     told: list[str]
 
     async def ask(self, to: str | None, data: bytes) -> bytes:
-        """What comes back for this, up to the end."""
+        """The answer to this, up to its end."""
         with await self.connect(to) as made:
             await send_whole(made, data)
             made.shutdown(socket.SHUT_WR)
@@ -162,7 +162,7 @@ async def test_only_an_address_that_was_checked_is_connected() -> None:
 
 
 async def test_a_name_is_looked_up_once_for_each_connection() -> None:
-    """What was checked is connected, whatever the name leads to a moment later."""
+    """The address that was checked is connected, whatever the name leads to a moment later."""
     async with answering() as port:
         name = f"turns.test:{port}"
         answers = iter([["127.0.0.1"], ["10.0.0.5"], ["169.254.169.254"]])

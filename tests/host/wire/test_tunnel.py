@@ -71,7 +71,7 @@ async def test_the_end_of_one_direction_leaves_the_other_one_open() -> None:
 
 
 async def test_a_side_that_does_not_read_stops_the_other_one() -> None:
-    """What is on the way is in the buffers of the kernel, and one chunk."""
+    """The bytes on the way are in the buffers of the kernel, and one chunk."""
     sent = 0
 
     async def send_much() -> None:
