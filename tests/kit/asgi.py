@@ -149,6 +149,11 @@ class Connection:
         other.extensions, other.at_once = self.extensions, self.at_once
         return other
 
+    def _headers(self, headers: Mapping[str, HeaderValue] | None) -> dict[str, HeaderValue]:
+        """The headers of a request: those of every MCP client, of its session, of this connection, and these."""
+        session = {} if self.session is None else {"mcp-session-id": self.session}
+        return {**MCP_HEADERS, **session, **self.headers, **(headers or {})}
+
     def send(
         self,
         method: str,
@@ -160,10 +165,7 @@ class Connection:
     ) -> Response:
         """Start a request; the answer grows while it is served. A header of None is left out."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        given: dict[str, HeaderValue] = dict(MCP_HEADERS)
-        if self.session is not None:
-            given["mcp-session-id"] = self.session
-        given |= self.headers | dict(headers or {})
+        given = self._headers(headers)
         path, _, query = path.partition("?")
         scope: Scope = {
             "type": "http",

@@ -24,7 +24,7 @@ from typing import Any
 import trio
 
 from host.cli.admin_client import AdminClientError, find_hosts
-from tests.kit.asgi import MCP_HEADERS, Connection, HeaderValue, Response
+from tests.kit.asgi import Connection, HeaderValue, Response
 from tests.kit.memory import MemoryLink
 from tests.orders.view_clients import FORMS, Client, Reply, request
 from tests.orders.view_judge import SERVERS, TOKENS, VIEWS, Judge, Place
@@ -48,6 +48,7 @@ class SocketConnection(Connection):
         super().__init__(_no_app, nursery)
         self._address = address
         self._requests = nursery
+        self.headers = {"host": f"127.0.0.1:{address[1]}", "connection": "close"}
 
     def another(self, session: str | None = None) -> SocketConnection:
         other = SocketConnection(self._address, self._requests)
@@ -64,10 +65,7 @@ class SocketConnection(Connection):
         pieces: list[bytes] | None = None,
     ) -> Response:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        given: dict[str, HeaderValue] = {**MCP_HEADERS, "host": f"127.0.0.1:{self._address[1]}", "connection": "close"}
-        if self.session is not None:
-            given["mcp-session-id"] = self.session
-        given |= self.headers | dict(headers or {}) | {"content-length": str(len(data))}
+        given = {**self._headers(headers), "content-length": str(len(data))}
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {each}" for name, each in given.items())]
         answer = Response()
         self._requests.start_soon(self._exchange, "\r\n".join([*lines, "", ""]).encode() + data, answer, self.leaves)
