@@ -20,7 +20,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.real.running import COLONNADE, pids_below, until
+from tests.kit.processes import ProcessState, all_states, descendants
+from tests.real.running import COLONNADE, until
 
 from .attacks import GOOD, at, program
 from .boundary import Boundary
@@ -184,8 +185,9 @@ def stopped_keeper(scale: Scale, place: Path) -> Outcome:
             until(lambda: killed.noted("done") and ended.noted("done"), "both servers have stopped their keepers")
         with attack.good_calls(killed.url) as calls:
             pass
-        below = {pid: _started(pid) for pid in pids_below(killed.pid)}
-        stopped = sum(_state(pid) == "T" for pid in below)
+        states = all_states()
+        below = {pid: states[pid] for pid in descendants(killed.pid, states)}
+        stopped = sum(each.state == "T" for each in below.values())
         attack.remarks.append(f"{stopped} of {len(below)} processes below the host were stopped when it was killed")
         if stopped < 3 or len(below) < 6:
             attack.broken.append("the keeper, two subreapers and what is below them were not there and stopped")
@@ -200,25 +202,10 @@ def stopped_keeper(scale: Scale, place: Path) -> Outcome:
         return attack.outcome(calls)
 
 
-def _stat(pid: int) -> list[str]:
-    """What follows the name in proc_pid_stat(5); empty if the process is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _state(pid: int) -> str:
-    return stat[0] if (stat := _stat(pid)) else ""
-
-
-def _started(pid: int) -> str:
-    return stat[19] if (stat := _stat(pid)) else ""
-
-
-def _left(processes: Mapping[int, str]) -> list[int]:
-    """Those that still run. The start time tells a process from a later one with the same number."""
-    return [pid for pid, started in processes.items() if _state(pid) not in ("", "Z") and _started(pid) == started]
+def _left(processes: Mapping[int, ProcessState]) -> list[int]:
+    """Those that still run."""
+    now = {pid: each.started for pid, each in all_states().items() if each.state != "Z"}
+    return [pid for pid, each in processes.items() if now.get(pid) == each.started]
 
 
 ADD, IMPORT = ("add", "time", "--", "true"), ("import", "--yes", "--secrets", "file")

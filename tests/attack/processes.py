@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.kit.processes import is_running
 from tests.real.running import BARE_PYTHON, ROOT, Running, pids_below, write_config
 
 from .figures import Calls, Memory, Passes, read_passes
@@ -207,10 +208,9 @@ def _is_ours(pid: int) -> bool:
     """Whether a process that was below a host still runs (and is no other process of the same number)."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z" and (b"host.wire.keeper" in command or b"tests/attack" in command)
+    return is_running(pid) and (b"host.wire.keeper" in command or b"tests/attack" in command)
 
 
 def time_passes(seconds: float) -> None:

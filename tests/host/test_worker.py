@@ -19,8 +19,9 @@ import trio
 from host import worker
 from host.jsonrpc.messages import MalformedMessages, ParsedInput, find_malformed, receive, receive_checked
 from host.worker import MAX_WORKERS, NICENESS, WorkerTimeout, _out_of_band, _pack, run_in_worker
+from tests.kit.processes import is_running
 
-from .wire.processes import ROOT, exists, until
+from .wire.processes import ROOT, until
 
 LARGE = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"text":"%b"}}}' % (b"x" * 4_000_000)
 
@@ -133,7 +134,7 @@ async def test_a_process_that_is_stopped_is_killed_soon_after_its_work_was_cance
     with trio.fail_after(LIMIT), trio.move_on_after(0.05) as scope:
         await run_in_worker(os.getpid)
     assert scope.cancelled_caught
-    assert not exists(first)
+    assert not is_running(first)
     assert await run_in_worker(os.getpid) not in (first, os.getpid())
 
 
@@ -145,7 +146,7 @@ async def test_a_process_that_does_not_answer_is_killed_and_its_work_is_done_her
     with trio.fail_after(LIMIT), monkeypatch.context() as short:
         short.setattr(worker, "WORK_TIMEOUT", 0.1)
         assert await run_in_worker(os.getpid) == os.getpid()
-    assert not exists(first)
+    assert not is_running(first)
     assert await run_in_worker(os.getpid) not in (first, os.getpid())
 
 
@@ -158,7 +159,7 @@ async def test_work_that_a_process_had_no_time_for_is_not_repeated_where_it_woul
         short.setattr(worker, "WORK_TIMEOUT", 0.1)
         with pytest.raises(WorkerTimeout):
             await run_in_worker(os.getpid, fall_back_to_thread=False)
-    assert not exists(first)
+    assert not is_running(first)
     assert await run_in_worker(os.getpid, fall_back_to_thread=False) not in (first, os.getpid())
 
 
@@ -187,11 +188,11 @@ async def test_a_host_that_is_killed_leaves_no_process_though_it_be_stopped() ->
             os.kill(pids[0], signal.SIGSTOP)
             host.kill()
             await host.wait()
-            await until(lambda: not any(map(exists, pids)), LIMIT)
+            await until(lambda: not any(map(is_running, pids)), LIMIT)
             assert [each async for each in host.stderr] == []
     finally:
         host.kill()
-        for pid in filter(exists, pids):
+        for pid in filter(is_running, pids):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -29,6 +29,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.kit.processes import state_of
+
 from .running import BARE_PYTHON, COLONNADE, SERVERS, beside, host_of, pids_below, processes_with, until, write_config
 
 HOSTS = 5
@@ -156,8 +158,8 @@ class Desk:
 def start_of(pid: int) -> str:
     """The start time of a process; empty if there is none, or it is a zombie."""
     with suppress(OSError):
-        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return "" if state == "Z" else rest[18]
+        found = state_of(pid)
+        return "" if found.state == "Z" else found.started
     return ""
 
 

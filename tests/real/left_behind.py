@@ -46,6 +46,7 @@ import trio
 
 from host.cli.admin_client import find_hosts
 from host.wire.descent import KEEPER_NAME, SUBREAPER_NAME
+from tests.kit.processes import all_states, descendants, is_running
 
 from .clients import initialize
 from .running import STDIO, command_line, host_of, until
@@ -92,7 +93,7 @@ KILLS = (BY_KILL, BY_GROUP_KILL, BY_STOPPED_KILL)
 
 @dataclass
 class Round:
-    """What came of one host. Times in seconds, `left` as command lines, mounts and paths."""
+    """The outcome of one host. Times in seconds, `left` as command lines, mounts and paths."""
 
     ending: Ending
     status: int | None = None
@@ -133,13 +134,10 @@ class Watch:
         self._old_zombies: set[Process] = set()
 
     def look(self) -> None:
-        """Note who is there below the host now."""
-        table = _table()
-        below = {self._host}
-        while more := {pid for pid, (_, parent, _) in table.items() if parent in below} - below:
-            below |= more
+        """Note the processes that are below the host now."""
+        states = all_states()
         now = trio.current_time()
-        here = {Process(pid, table[pid][2]): table[pid][0] for pid in below - {self._host}}
+        here = {Process(pid, states[pid].started): states[pid].state for pid in descendants(self._host, states)}
         self._seen |= here.keys()
         self._zombies = {one: self._zombies.get(one, now) for one, state in here.items() if state == "Z"}
         self._old_zombies |= {one for one, since in self._zombies.items() if now - since > ZOMBIE_AGE}
@@ -158,11 +156,11 @@ class Watch:
         return len(found)
 
     def left(self) -> list[Process]:
-        """Whoever is there still, wherever in the tree of processes it went, zombies left out, and the
-        host unless it ends by itself."""
+        """The processes that are there still, wherever in the tree they went, without zombies, and without the host
+        unless it ends by itself."""
         return [
             Process(pid, started)
-            for pid, (state, _, started) in _table().items()
+            for pid, (state, _, started) in all_states().items()
             if state != "Z" and (pid == self._last or Process(pid, started) in self._seen or self._is_marked(pid))
         ]
 
@@ -170,7 +168,7 @@ class Watch:
         """The servers' processes that share the host's namespace of processes."""
         own = os.readlink("/proc/self/ns/pid")
         found = []
-        for pid in filter(self._is_marked, _table()):
+        for pid in filter(self._is_marked, all_states()):
             with suppress(OSError):
                 if os.readlink(f"/proc/{pid}/ns/pid") == own:
                     found.append(_command(pid))
@@ -187,17 +185,6 @@ def _name(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text().strip()
     return ""
-
-
-def _table() -> dict[int, tuple[str, int, str]]:
-    """State, parent and start time of every process (proc_pid_stat(5), fields 3, 4 and 22)."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError):
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                table[int(name)] = (fields[0], int(fields[1]), fields[19])
-    return table
 
 
 class _Alone:
@@ -268,8 +255,7 @@ class _OverRelay:
             await trio.to_thread.run_sync(until, self._has_ended, "the host has ended", LINGERING + TERM_LIMIT)
 
     def _has_ended(self) -> bool:
-        state, _, _ = _table().get(self._host, ("Z", 0, ""))  # init may be slow
-        return state == "Z"
+        return not is_running(self._host)  # it may be a zombie: init may be slow
 
 
 @dataclass(frozen=True)
@@ -291,7 +277,7 @@ class Clients:
     holds: bool = True
 
     def sandbox(self) -> dict[str, object]:
-        """What a file says of its servers."""
+        """The `sandbox` of its servers in a file."""
         return {"with": self.name, "image": self.image, "files": {"read": [str(FORKER)]}}
 
     async def names(self, mark: str) -> list[str]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from host.wire.descent import running_hosts
+from tests.kit.processes import all_states, descendants
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -240,15 +241,8 @@ def heard_method(log: Path, method: str) -> list[dict[str, Any]]:
 
 def pids_below(pid: int) -> dict[int, str]:
     """Every process below this one, with its command line."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    below = {pid}
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
     found = {}
-    for child in below - {pid}:
+    for child in descendants(pid, all_states()):
         with suppress(OSError):
             found[child] = command_line(child)
     return found

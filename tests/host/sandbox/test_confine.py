@@ -17,8 +17,9 @@ from host.sandbox import landlock
 from host.wire.keeper import children_of
 from host.wire.process import NotConfined, SpawnError
 from tests.host.sandbox.kit import PYTHON, confined, outcome_of, said_by
-from tests.host.wire.processes import carrying, exists, new_token, until
+from tests.host.wire.processes import carrying, new_token, until
 from tests.kit.kernel import needs_bubblewrap, needs_landlock_alone, needs_namespaces
+from tests.kit.processes import is_running
 from tests.sandbox.means import BUBBLEWRAP, EACH, NAMESPACES, source_with
 
 OURS = pytest.param(NAMESPACES, marks=needs_namespaces)
@@ -110,7 +111,7 @@ async def test_nothing_is_left_when_a_process_around_it_is_killed(tmp_path: Path
         os.kill(child.pid if victim == "outer" else children_of(child.pid)[0], signal.SIGKILL)
         assert await child.wait() == status
         await until(lambda: not carrying(token), 3)
-    assert not exists(child.pid)
+    assert not is_running(child.pid)
 
 
 @either_makes_them

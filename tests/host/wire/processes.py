@@ -13,6 +13,8 @@ from pathlib import Path
 
 import trio
 
+from tests.kit.processes import all_states, descendants
+
 ROOT = Path(__file__).parents[3]
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -101,27 +103,8 @@ def carrying(token: str) -> list[int]:
 
 def states_below(pid: int) -> dict[int, str]:
     """The state letter of every descendant of a process (proc(5): R, S, D, T, Z ...)."""
-    parents: dict[int, int] = {}
-    states: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit():
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                parents[int(entry.name)], states[int(entry.name)] = int(parent), state
-        except OSError:
-            continue
-    below: set[int] = {pid}
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    return {child: states[child] for child in below - {pid}}
-
-
-def exists(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    states = all_states()
+    return {child: states[child].state for child in descendants(pid, states)}
 
 
 async def until(condition: Callable[[], bool], seconds: float) -> float:

@@ -39,6 +39,7 @@ from host.wire.descent import (
     this_process,
     trail_refusal,
 )
+from tests.kit.processes import state_of
 
 ANNOUNCER = """
 import sys
@@ -82,7 +83,7 @@ def test_the_ancestry_of_a_process_begins_with_itself_and_ends_with_one_that_has
     line = ancestry(os.getpid())
     assert [each.pid for each in line[:2]] == [os.getpid(), os.getppid()]
     assert line[0].name == Path("/proc/self/comm").read_text().rstrip("\n")
-    assert Path(f"/proc/{line[-1].pid}/stat").read_text().rpartition(")")[2].split()[1] == "0"
+    assert state_of(line[-1].pid).parent == 0
 
 
 def test_a_name_that_looks_like_the_fields_after_it_deceives_nobody() -> None:

@@ -18,8 +18,9 @@ import pytest
 
 from host.wire import keeper
 from host.wire.descent import KEEPER_NAME, LINK_NAME, SUBREAPER_NAME
+from tests.kit.processes import is_running
 
-from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token
+from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, new_token
 
 KEEPER = str(Path(keeper.__file__))
 ELSEWHERE = """
@@ -185,7 +186,7 @@ def test_the_end_of_the_control_socket_ends_a_program_that_heeds_no_signal(host:
     assert os.read(made.output, 1) == b"\n"
     made.control.shutdown(socket.SHUT_WR)
     assert [made.says(), made.says(), made.says()] == [{"exit": -signal.SIGKILL}, {"gone": True}, None]
-    assert not exists(pid)
+    assert not is_running(pid)
     made.close()
 
 

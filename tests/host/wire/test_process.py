@@ -16,8 +16,9 @@ import trio
 import trio.testing
 
 from host.wire.process import MAX_CONCURRENT_STARTS, Child, Keeper, SpawnError, child_environment, open_keeper
+from tests.kit.processes import is_running
 
-from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, exists, new_token, running_host, states_below, until
+from .processes import FAMILY, FAMILY_SIZE, PYTHON, carrying, new_token, running_host, states_below, until
 
 GRACE = 0.2
 
@@ -438,7 +439,7 @@ async def test_nothing_outlives_a_killed_host(words: tuple[str, ...]) -> None:
         assert len(carrying_below(host, token)) == FAMILY_SIZE
         host.kill()
         host.wait()
-        assert await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2) < 2
+        assert await until(lambda: not carrying(token) and not any(map(is_running, numbers)), 2) < 2
 
 
 @pytest.mark.slow
@@ -446,7 +447,7 @@ async def test_nothing_outlives_a_host_killed_with_its_whole_group() -> None:
     with running_host("stubborn") as (host, token, numbers):
         os.killpg(host.pid, signal.SIGKILL)
         host.wait()
-        assert await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2) < 2
+        assert await until(lambda: not carrying(token) and not any(map(is_running, numbers)), 2) < 2
 
 
 @pytest.mark.slow
@@ -461,7 +462,7 @@ async def test_nothing_outlives_a_killed_host_whose_helpers_were_stopped(
             os.kill(pid, signal.SIGSTOP)
         host.kill()
         host.wait()
-        await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2.5)
+        await until(lambda: not carrying(token) and not any(map(is_running, numbers)), 2.5)
 
 
 @pytest.mark.slow
@@ -470,7 +471,7 @@ async def test_nothing_outlives_a_killed_host_whose_keeper_is_stopped_after_its_
         host.kill()
         host.wait()
         os.kill(numbers[0], signal.SIGSTOP)  # its subreaper waits for KILL_GRACE, and ends after that
-        await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2.5)
+        await until(lambda: not carrying(token) and not any(map(is_running, numbers)), 2.5)
 
 
 @pytest.mark.slow
@@ -495,8 +496,8 @@ async def test_keeper_and_subreapers_sleep_through_the_signals_of_a_terminal() -
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 os.kill(pid, number)
         await trio.sleep(0.1)  # the time a signal would need to end them
-        assert exists(keeper)
-        assert exists(subreaper)
+        assert is_running(keeper)
+        assert is_running(subreaper)
         assert len(carrying_below(host, token)) == FAMILY_SIZE
 
 
