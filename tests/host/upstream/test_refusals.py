@@ -234,41 +234,8 @@ async def test_a_new_file_in_a_folder_that_may_be_read(tmp_path: Path, image: st
     ]
 
 
-@needs_namespaces
-@pytest.mark.slow
-async def test_a_confined_program_that_ends_for_want_of_a_file(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "x").write_text("secret")
-    spec = StdioServer(
-        id="a",
-        command=tuple(map(Secret, (*PYTHON, f"print(open({json.dumps(str(tmp_path))} + '/data/x').read())"))),
-        cwd=Path("/"),
-        sandbox=Sandbox(),
-    )
-    events: list[Event] = []
-    journal = Journal()
-    journal.subscribe(events.append, SandboxRefused)
-    directory = open_state(tmp_path / "state").for_config(tmp_path / "c.yaml")
-    async with (
-        open_keeper() as keeper,
-        open_link(spec, http_sse=False, keeper=keeper, journal=journal, directory=directory) as link,
-    ):
-        with trio.fail_after(10), pytest.raises(LinkLost) as caught:
-            await link.run(lambda received: None)
-    path = f"{tmp_path}/data/x"
-    assert str(caught.value).endswith(f'its sandbox may have refused it to read "{path}"')
-    assert [str(event) for event in events] == [
-        f'a: its sandbox: its program may have been refused to read "{path}"; to allow it, write '
-        f"sandbox: {{files: {{read: [{path}]}}}}"
-    ]
-
-
-@needs_namespaces
-@pytest.mark.slow
-async def test_a_program_whose_processes_have_too_much_together(tmp_path: Path) -> None:
-    """That is how it ended, and a line of its log."""
-    code = "import os, time\nfor _ in range(4):\n if not os.fork(): kept = b'x' * (60 << 20); break\ntime.sleep(60)"
-    sandbox = Sandbox(memory=128 * 1024**2)
+async def end_of(tmp_path: Path, code: str, sandbox: Sandbox) -> tuple[str, list[str]]:
+    """How a confined program ends, and what is told of its refusals."""
     spec = StdioServer(id="a", command=tuple(map(Secret, (*PYTHON, code))), cwd=Path("/"), sandbox=sandbox)
     events: list[Event] = []
     journal = Journal()
@@ -280,9 +247,32 @@ async def test_a_program_whose_processes_have_too_much_together(tmp_path: Path) 
     ):
         with trio.fail_after(20), pytest.raises(LinkLost) as caught:
             await link.run(lambda received: None)
-    said = "it was ended: its sandbox permits 128 MiB of memory, for all its processes together"
-    assert str(caught.value).endswith(said)
-    assert [str(event) for event in events] == [
+    return str(caught.value), [str(event) for event in events]
+
+
+@needs_namespaces
+@pytest.mark.slow
+async def test_a_confined_program_that_ends_for_want_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("secret")
+    code = f"print(open({json.dumps(str(tmp_path))} + '/data/x').read())"
+    end, told = await end_of(tmp_path, code, Sandbox())
+    path = f"{tmp_path}/data/x"
+    assert end.endswith(f'its sandbox may have refused it to read "{path}"')
+    assert told == [
+        f'a: its sandbox: its program may have been refused to read "{path}"; to allow it, write '
+        f"sandbox: {{files: {{read: [{path}]}}}}"
+    ]
+
+
+@needs_namespaces
+@pytest.mark.slow
+async def test_a_program_whose_processes_have_too_much_together(tmp_path: Path) -> None:
+    """That is how it ended, and a line of its log."""
+    code = "import os, time\nfor _ in range(4):\n if not os.fork(): kept = b'x' * (60 << 20); break\ntime.sleep(60)"
+    end, told = await end_of(tmp_path, code, Sandbox(memory=128 * 1024**2))
+    assert end.endswith("it was ended: its sandbox permits 128 MiB of memory, for all its processes together")
+    assert told == [
         "a: its sandbox: its program was refused more than 128 MiB of memory, for all together; to allow it, write "
         "sandbox: {memory: 256MiB}"
     ]
