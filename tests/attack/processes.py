@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kit.processes import is_running
+from tests.kit.processes import is_running, processor_time
 from tests.real.running import BARE_PYTHON, ROOT, Running, pids_below, write_config
 
 from .figures import Calls, Memory, Passes, read_passes
@@ -134,19 +134,15 @@ class Host:
     def wait_calm(self, seconds: float) -> bool:
         """Wait until it does hardly anything, at most so long; whether it came to that."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            before = self._processor_time()
-            time_passes(CALM_SPAN)
-            if self._processor_time() - before <= CALM_SHARE * CALM_SPAN:
-                return True
+        try:
+            while time.monotonic() < deadline:
+                before = processor_time(self.pid)
+                time_passes(CALM_SPAN)
+                if processor_time(self.pid) - before <= CALM_SHARE * CALM_SPAN:
+                    return True
+        except OSError:  # it is gone
+            return True
         return False
-
-    def _processor_time(self) -> float:
-        """Seconds of all of its threads (proc_pid_stat(5), fields 14 and 15)."""
-        with suppress(OSError):
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        return 0.0
 
     def notes(self, since: float = 0) -> list[tuple[str, float, str]]:
         """Notes of its hostile servers since that moment: name, monotonic time, text."""

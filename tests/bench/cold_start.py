@@ -13,7 +13,8 @@ from tests.bench.contenders import STDIO, Target, Upstream
 from tests.bench.figures import Figure
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
 from tests.bench.lanes import COLONNADE
-from tests.bench.processes import processor_time, stop
+from tests.bench.processes import stop
+from tests.kit.processes import processor_time
 from tests.real.running import COLONNADE as PROGRAM
 
 PORT_OPEN, HELP = 250.0, 100.0

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.kit.processes import processor_time
 from tests.real.running import pids_below
 
 ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+\S*")
@@ -24,15 +25,6 @@ START = 60.0
 """Seconds in which a program must be ready."""
 STOP = 5.0
 TICK = 1 / os.sysconf("SC_CLK_TCK")
-
-
-def processor_time(pid: int) -> float:
-    """The seconds of processor time of a process, all its threads included, also those that have ended.
-
-    This is the sum of /proc/PID/task/*/schedstat, which forgets threads as they end: the clock of another process, as
-    `clock_getcpuclockid` would give it, which Python does not offer.
-    """
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 @dataclass(frozen=True)

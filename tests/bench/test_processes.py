@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.processes import Spent, processor_time, spent
+from tests.bench.processes import Spent, spent
+from tests.kit.processes import processor_time
 
 BUSY = "t=time.process_time\nwhile t() < 0.1: pass\n"
 WORK = 0.1

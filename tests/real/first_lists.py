@@ -34,6 +34,7 @@ from typing import Any
 
 import trio
 
+from tests.kit.processes import processor_time
 from tests.kit.servers.offering import offer
 from tests.matrix.clients import Client, StdioClient, over_http, over_sse, over_stdio
 from tests.matrix.stateless import StatelessStdioClient, over_stateless_http
@@ -130,12 +131,6 @@ class TimedStatelessClient(StatelessStdioClient, _Timed):
         await super().open()
         self.begins(self._program)
         await self.ask("server/discover", {}, PATIENCE)
-
-
-def processor_time(pid: int) -> float:
-    """Seconds of processor time of all threads of a process, without those of its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
