@@ -39,12 +39,8 @@ class ControlGroup:
 
     def has_run_out_of_memory(self) -> bool:
         """Whether the kernel ended something in it for its memory."""
-        try:
-            with open(f"{self.path}/memory.events") as file:
-                counts = dict(line.split() for line in file)
-        except (OSError, ValueError):
-            return False
-        return counts.get("oom_kill", "0") != "0"
+        lines = _read(f"{self.path}/memory.events").splitlines()
+        return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
 
     def remove(self) -> None:
         """Remove it, which must be empty."""
