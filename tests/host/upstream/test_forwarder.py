@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 import trio
+import trio.testing
 
 from config.sandbox import Destination, Sandbox
 from host.journal import Journal, SandboxRefused
@@ -251,6 +252,5 @@ async def test_nothing_is_left_of_it() -> None:
                 for to in (f"127.0.0.1:{port}", f"slow.test:{port}", None):
                     made = stack.enter_context(await net.connect(to))
                     await send_whole(made, b"CONN")
-                await trio.sleep(0.02)
-        await trio.sleep(0.05)
-        assert len(os.listdir("/proc/self/fd")) <= before
+                await trio.testing.wait_all_tasks_blocked()
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before, 3)
