@@ -19,6 +19,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import trio
+
 CLIENT = """
 import json, os, secrets, socket, sys
 words = sys.argv[1:]
@@ -118,6 +120,12 @@ class Daemon(socketserver.ThreadingUnixStreamServer):
             case ["image", *_, name]:
                 return {"output": f"sha256:{'0' * 64}"} if name in self.images else {"status": 1}
         return {"output": "".join(f"{name}\n" for name in list(self.running))}
+
+    async def until_running(self, count: int = 1) -> None:
+        """Wait until so many containers run, or fail."""
+        with trio.fail_after(10):
+            while len(self.running) < count:  # noqa: ASYNC110 - they are started in threads
+                await trio.sleep(0.01)
 
     def close(self) -> None:
         """End all containers, and itself."""

@@ -69,12 +69,6 @@ def opening(
     )
 
 
-async def running(daemon: Daemon) -> None:
-    with trio.fail_after(10):
-        while not daemon.running:  # noqa: ASYNC110 - it runs in threads
-            await trio.sleep(0.01)
-
-
 async def test_it_is_started_and_removed(tmp_path: Path, daemon: Daemon, state: State) -> None:
     """It ignores the end of its input, and a daemon sends it no signal."""
     events: list[Event] = []
@@ -85,7 +79,7 @@ async def test_it_is_started_and_removed(tmp_path: Path, daemon: Daemon, state: 
     (tmp_path / "link").symlink_to("data")
     files = SandboxFiles(read=(str(tmp_path / "link"),))
     async with open_keeper() as keeper, opening(server(daemon, STUBBORN, files=files), keeper, directory, journal):
-        await running(daemon)
+        await daemon.until_running()
         (name,) = daemon.running
         (note,) = state.containers.iterdir()
         assert note.read_text() == name
@@ -155,7 +149,7 @@ async def test_the_state_of_the_host_is_hidden(tmp_path: Path, daemon: Daemon, s
     above = SandboxFiles(read=(str(tmp_path),))
     async with open_keeper() as keeper:
         async with opening(server(daemon, files=above), keeper, directory):
-            await running(daemon)
+            await daemon.until_running()
         with pytest.raises(CannotConfine, match="a hidden state directory: it is in a folder that may be written"):
             async with opening(server(daemon, files=SandboxFiles(write=above.read)), keeper, directory):
                 raise AssertionError
@@ -226,7 +220,7 @@ async def test_a_container_of_podman_makes_no_namespaces(tmp_path: Path, daemon:
                 raise AssertionError
         own.write_text('{"syscalls": [{"names": ["unshare"], "action": "SCMP_ACT_ALLOW"}]}')
         async with opening(spec, keeper, directory):
-            await running(daemon)
+            await daemon.until_running()
     made = directory.sandbox_of("a server") / "seccomp.json"
     assert "unshare" not in made.read_text()
     (run,) = (each for each in daemon.orders if each[0] == "run")

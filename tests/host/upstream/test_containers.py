@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import trio
 
 from config import Secret, StdioServer
 from host.journal import Event, Journal, VariablesHandedOn
@@ -50,12 +49,6 @@ async def run(
         yield tuple(sorted(each.name for each in where.iterdir()))
 
 
-async def started(daemon: Daemon, count: int = 1) -> None:
-    with trio.fail_after(10):
-        while len(daemon.running) < count:  # noqa: ASYNC110 - it runs in threads
-            await trio.sleep(0.01)
-
-
 def left(folder: Path) -> list[str]:
     return sorted(each.name for each in (folder / "containers").iterdir())
 
@@ -64,7 +57,7 @@ def left(folder: Path) -> list[str]:
 async def test_a_container_ends_with_its_server(tmp_path: Path, daemon: Daemon, words: list[str]) -> None:
     """Also one that ignores the end of its input and its signals, and whose client was killed."""
     async with run(tmp_path, words, daemon.environment):
-        await started(daemon)
+        await daemon.until_running()
         (process,) = daemon.running.values()
         assert len(left(tmp_path)) == 2
         assert process.poll() is None
@@ -76,7 +69,7 @@ async def test_a_container_ends_with_its_server(tmp_path: Path, daemon: Daemon, 
 @pytest.mark.slow
 async def test_one_that_has_ended_leaves_nothing(tmp_path: Path, daemon: Daemon) -> None:
     async with run(tmp_path, ["run", "-i"], daemon.environment, "pass"):
-        await started(daemon)
+        await daemon.until_running()
         daemon.running.clear()  # as --rm does
     assert left(tmp_path) == []
 
@@ -88,7 +81,7 @@ async def test_what_a_killed_host_left_is_removed_at_the_next_start(tmp_path: Pa
     ids = [digit * 64 for digit in "abc"]
     for id in ids:
         threading.Thread(target=daemon.run, args=(id, sleep, [os.dup(0), os.dup(1)]), daemon=True).start()
-    await started(daemon, 3)
+    await daemon.until_running(3)
     async with run(tmp_path, ["run", "-i"], daemon.environment) as files:
         key = files[0].partition("-")[0]
     notes = [tmp_path / "containers" / f"{each}-{'0' * 15}{at}" for at, each in enumerate([key, key, "9" * 16])]
@@ -98,7 +91,7 @@ async def test_what_a_killed_host_left_is_removed_at_the_next_start(tmp_path: Pa
     with notes[1].open() as living:
         fcntl.flock(living, fcntl.LOCK_EX)
         async with run(tmp_path, ["run", "-i"], daemon.environment):
-            await started(daemon, 3)
+            await daemon.until_running(3)
             assert ids[0] not in daemon.running
     assert sorted(daemon.running) == ids[1:]
     assert left(tmp_path) == sorted(name for note in notes[1:] for name in (note.name, f"{note.name}.cid"))
@@ -107,7 +100,7 @@ async def test_what_a_killed_host_left_is_removed_at_the_next_start(tmp_path: Pa
 @pytest.mark.slow
 async def test_their_own_file_is_read(tmp_path: Path, daemon: Daemon) -> None:
     async with run(tmp_path, ["run", "--cidfile", "theirs"], daemon.environment):
-        await started(daemon)
+        await daemon.until_running()
         assert (tmp_path / "theirs").exists()
     assert not daemon.running
     assert not (tmp_path / "theirs").exists(), "the next start would be refused"
@@ -116,7 +109,7 @@ async def test_their_own_file_is_read(tmp_path: Path, daemon: Daemon) -> None:
 @pytest.mark.slow
 async def test_a_file_that_was_there_names_a_container_of_others(tmp_path: Path, daemon: Daemon) -> None:
     async with run(tmp_path, ["run"], daemon.environment):
-        await started(daemon)
+        await daemon.until_running()
         (id,) = daemon.running
         (tmp_path / "theirs").write_text(id)
         async with run(tmp_path, ["run", "--cidfile", "theirs"], daemon.environment):
@@ -132,10 +125,10 @@ async def test_a_file_that_was_there_names_a_container_of_others(tmp_path: Path,
 async def test_what_is_no_file_with_an_id_removes_nothing(tmp_path: Path, daemon: Daemon, place: str | bytes) -> None:
     """A container that may write where their file is puts something else there. Nothing waits for a pipe."""
     async with run(tmp_path, ["run"], daemon.environment):
-        await started(daemon)
+        await daemon.until_running()
         (id,) = daemon.running
         async with run(tmp_path, ["run", "--cidfile", "theirs"], daemon.environment):
-            await started(daemon, 2)
+            await daemon.until_running(2)
             file = tmp_path / "theirs"
             file.unlink()
             (tmp_path / "other").write_text(id)
@@ -157,7 +150,7 @@ async def test_a_note_that_another_start_removed_names_nothing(
 ) -> None:
     """Their file may have the id of a container that runs, once the note that named it is gone."""
     async with run(tmp_path, ["run", "--cidfile", "theirs"], daemon.environment) as files:
-        await started(daemon)
+        await daemon.until_running()
         (id,) = daemon.running
         (note,) = [tmp_path / "containers" / name for name in files]
         late = note.with_name(f"{note.name[:-1]}{'1' if note.name[-1] == '0' else '0'}")
@@ -172,21 +165,21 @@ async def test_a_note_that_another_start_removed_names_nothing(
 
         monkeypatch.setattr(os, "open", open_late)
         async with run(tmp_path, ["run"], daemon.environment):
-            await started(daemon, 2)
+            await daemon.until_running(2)
         assert list(daemon.running) == [id]
 
 
 @pytest.mark.slow
 async def test_what_cannot_be_removed_is_kept_for_the_next_start(tmp_path: Path, daemon: Daemon) -> None:
     async with run(tmp_path, ["run"], daemon.environment):
-        await started(daemon)
+        await daemon.until_running()
         (id,) = daemon.running
         os.rename(tmp_path / "d.sock", tmp_path / "away.sock")
     assert len(left(tmp_path)) == 2
     assert list(daemon.running) == [id]
     os.rename(tmp_path / "away.sock", tmp_path / "d.sock")
     async with run(tmp_path, ["run"], daemon.environment):
-        await started(daemon)
+        await daemon.until_running()
         assert id not in daemon.running
     assert left(tmp_path) == []
 
