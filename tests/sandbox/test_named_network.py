@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -23,7 +24,7 @@ from host.wire.process import NotConfined
 from tests.host.sandbox.kit import PYTHON, confined, outcome_of, said_by
 from tests.host.wire.processes import carrying, new_token, until
 from tests.kit.certificates import server_settings
-from tests.kit.kernel import needs_namespaces
+from tests.kit.kernel import NOT_HERE, needs_namespaces
 
 pytestmark = [needs_namespaces, pytest.mark.slow]
 NAMES = {"api.test": ["127.0.0.1"], "b.wild.test": ["127.0.0.1"]}
@@ -125,42 +126,50 @@ def _words(client: str, there: Outside, host: str) -> tuple[str, ...]:
     return tuple(text.split(" "))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.fixture
+def client(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """One of CLIENTS, whose program is there."""
+    if shutil.which(_words(request.param, Outside(1, 2, tmp_path), "")[0]) is None:
+        pytest.skip(f"{NOT_HERE}this client")
+    name: str = request.param
+    return name
+
+
+async def _assert_reaches(folder: Path, client: str, host: str, **more: Any) -> None:
+    async with outside(folder) as there:
+        status, said = await said_by(folder, *_words(client, there, host), sandbox=there.sandbox, **more)
+        assert (status, "refs/heads/there" in said) == (0, True), said
+
+
+@pytest.mark.parametrize("client", CLIENTS, indirect=True)
 async def test_a_permitted_name_is_reached(tmp_path: Path, client: str) -> None:
-    if shutil.which(_words(client, Outside(1, 2, tmp_path), "")[0]) is None:
-        pytest.skip("not to be had here: this client")
-    async with outside(tmp_path) as there:
-        words = _words(client, there, "api.test")
-        status, said = await said_by(tmp_path, *words, sandbox=there.sandbox, look_up=look_up)
-        assert (status, "refs/heads/there" in said) == (0, True), said
+    await _assert_reaches(tmp_path, client, "api.test", look_up=look_up)
 
 
-@pytest.mark.parametrize("client", BY_THE_PROXY)
+@pytest.mark.parametrize("client", BY_THE_PROXY, indirect=True)
 async def test_a_name_below_a_wildcard_is_reached_by_the_proxy(tmp_path: Path, client: str) -> None:
-    if shutil.which(_words(client, Outside(1, 2, tmp_path), "")[0]) is None:
-        pytest.skip("not to be had here: this client")
-    async with outside(tmp_path) as there:
-        words = _words(client, there, "b.wild.test")
-        status, said = await said_by(tmp_path, *words, sandbox=there.sandbox, look_up=look_up)
-        assert (status, "refs/heads/there" in said) == (0, True), said
+    await _assert_reaches(tmp_path, client, "b.wild.test", look_up=look_up)
 
 
-@pytest.mark.parametrize("client", ["node: net", "python: socket", "python: http.client"])
+@pytest.mark.parametrize("client", ["node: net", "python: socket", "python: http.client"], indirect=True)
 async def test_a_permitted_address_needs_no_name(tmp_path: Path, client: str) -> None:
-    async with outside(tmp_path) as there:
-        words = _words(client, there, "127.0.0.1")
-        status, said = await said_by(tmp_path, *words, sandbox=there.sandbox)
-        assert (status, "refs/heads/there" in said) == (0, True), said
+    await _assert_reaches(tmp_path, client, "127.0.0.1")
 
 
-async def test_an_address_that_is_not_one_of_loopback_is_reached_as_it_is(tmp_path: Path) -> None:
-    """It stands on the loopback inside, and the one next to it leads nowhere."""
+@pytest.fixture
+def own() -> str:
+    """The address of this machine on its way to others."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             any_socket.connect(("192.0.2.1", 9))  # sends nothing
         except OSError:
-            pytest.skip("not to be had here: an address beside loopback")
-        own = any_socket.getsockname()[0]
+            pytest.skip(f"{NOT_HERE}an address beside loopback")
+        address: str = any_socket.getsockname()[0]
+    return address
+
+
+async def test_an_address_that_is_not_one_of_loopback_is_reached_as_it_is(tmp_path: Path, own: str) -> None:
+    """It stands on the loopback inside, and the one next to it leads nowhere."""
     code = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), 9) as made:
