@@ -138,6 +138,15 @@ class Running:
         assert self.process.poll() is None, f"the host has ended: {self.said} {self.errors}"
         return bool(self.state_lines(server, "ready"))
 
+    def wait_watching(self, folder: Path) -> None:
+        """Wait until the kernel tells it of what changes in a folder. A thread of the host sets that up."""
+        until(partial(self._watches, f" ino:{folder.stat().st_ino:x} "), f"it watches {folder}")
+
+    def _watches(self, inode: str) -> bool:
+        with suppress(OSError):  # a descriptor that is closed meanwhile
+            return any(inode in each.read_text() for each in Path(f"/proc/{self.process.pid}/fdinfo").iterdir())
+        return False
+
     def status(self) -> dict[str, dict[str, Any]]:
         """What `/status` says of each server."""
         with urllib.request.urlopen(self.url.rpartition("/")[0] + "/status", timeout=STOP) as answer:

@@ -97,7 +97,7 @@ async def test_another_list_waits_for_a_person(tmp_path: Path) -> None:
         names = [f"127.0.0.1:{each.port}" for each in (first, second)]
         file = write_config(tmp_path, {"a": caller(names[0])}, watch="on")
         with serving(file, "a") as host:
-            await trio.sleep(1)  # the watch is set up in a thread of the host
+            await trio.to_thread.run_sync(host.wait_watching, tmp_path)
             write_config(tmp_path, {"a": caller(*names)}, watch="on")
             await trio.to_thread.run_sync(_until_said, host, "a: sandbox has changed")
             async with by_hand(host.url) as client:

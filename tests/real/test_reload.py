@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import termios
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ def test_a_saved_file_narrows_at_once_and_widens_only_for_a_person(tmp_path: Pat
             line = until(lambda: told(host.said)[before:], f"it says something; {host.errors}")[0]
             assert all(each in line for each in said), line
 
-        time.sleep(1)  # noqa: TID251 - the watch is set up in a thread of the host
+        host.wait_watching(tmp_path)
         pids = {name: pid_of(host.process.pid, log.name) for name, log in logs.items()}
         stricter = {**servers, "a": {**servers["a"], "consent": {"tools": {"deny": ["echo"]}}}}
         save(stricter, "a has new rules or limits")
