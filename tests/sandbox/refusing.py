@@ -11,17 +11,10 @@ import sys
 from collections.abc import Collection
 
 from host.sandbox import landlock
+from host.sandbox.seccomp import _ALLOW, _MASKED_EQUAL, _REFUSE, _Comparison
 
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_MASKED_EQUAL = 7
 _NEW_USER = 0x10000000
 _NO_NEW_PRIVS = 38
-
-
-class _Comparison(ctypes.Structure):
-    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
-
-
 _USERS = _Comparison(0, _MASKED_EQUAL, _NEW_USER, _NEW_USER)
 SYSTEMS: dict[str, tuple[tuple[str, int, tuple[_Comparison, ...]], ...]] = {
     "namespaces": (
@@ -50,7 +43,7 @@ def refuse(systems: Collection[str]) -> None:
         for name, error, comparisons in SYSTEMS[system]:
             number = library.seccomp_syscall_resolve_name(name.encode())
             compared = (_Comparison * len(comparisons))(*comparisons)
-            found = library.seccomp_rule_add_array(made, _ERRNO | error, number, len(comparisons), compared)
+            found = library.seccomp_rule_add_array(made, _REFUSE | error, number, len(comparisons), compared)
             assert found == 0, (name, os.strerror(-found))
     assert ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     assert library.seccomp_load(made) == 0
