@@ -23,6 +23,13 @@ from host.wire.process import Child, SpawnError, open_keeper
 from host.wire.turns import Turns
 
 PYTHON = (os.path.realpath(sys.executable), "-I", "-S", "-c")
+INTERFACES = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(listener.getsockname(), 3)
+print(len(socket.if_nameindex()))
+"""
+"""A program that connects to itself over loopback, and says how many interfaces there are."""
 
 
 async def planned(
