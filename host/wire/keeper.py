@@ -554,9 +554,7 @@ def _prepare_confinement() -> None:
     """Import what confines a child, and compile the usual filter of system calls, so that the subreapers that are
     forked then have both: that would be half of the cost of each start."""
     _add_sources()
-    import host.sandbox.confine
-    import host.sandbox.control_group
-    import host.sandbox.watch  # noqa: F401 - for those who import from them
+    import host.sandbox.confine  # noqa: F401 - for those who import from it, and from what it imports
     from host.sandbox.seccomp import compile_filter
 
     compile_filter(alone=False, network=True)
