@@ -67,7 +67,7 @@ def _pairs(count: int, words: Sequence[str], starts: int) -> list[tuple[float, f
 
 
 def _seconds(folder: Path, words: Sequence[str], starts: int, *, confined: bool) -> float:
-    """What a keeper takes with so many starts, one after another, and what the host takes for them."""
+    """The time of a keeper with so many starts, one after another, and of the host for them."""
     before = _spent()
     trio.run(_start_all, folder, words, starts, confined)
     return _spent() - before

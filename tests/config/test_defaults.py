@@ -136,7 +136,7 @@ def test_a_change_counts_for_the_servers_that_it_reaches(tmp_path: Path) -> None
     assert changed("{start: lazy}")[1:] == (Difference(restart=("a",)), {})
     assert changed("{limits: {message: 1MiB}}")[1:] == (Difference(restart=("a",), policy_changed=("a",)), {})
     assert changed("{}")[1:] == (Difference(), {})
-    # What reaches nobody changes nothing.
+    # A default that reaches no server changes nothing.
     alone = servers.replace("a: {command: x}, ", "")
     assert load_text(tmp_path, f"{alone}defaults: {{consent: deny}}") == load_text(tmp_path, alone)
 

@@ -42,7 +42,8 @@ from tests.config.kit import http, stdio
     ],
 )
 def test_variables_of_known_programs(command: str, program: str | None) -> None:
-    """Of the program, or of the package that a runner of packages starts; not of what is passed to either."""
+    """The variables are those of the program, or of the package that a runner of packages starts; not of what is passed
+    to either."""
     assert program_variables(command.split()) == (() if program is None else PROGRAM_VARIABLES[program])
 
 

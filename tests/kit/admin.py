@@ -173,7 +173,7 @@ def view(name: str = "coding", **more: Any) -> dict[str, Any]:
 
 
 def caller_view(view: str = "coding", **more: Any) -> Any:
-    """What a caller sees in a view."""
+    """The entries that a caller sees in a view."""
     entries = [
         {
             "server": "github",
@@ -290,7 +290,7 @@ class FakeAdminApi:
         self.proposals: dict[str, LoginProposal] = {}
         """The logins that can be opened, by server."""
         self.caller_views: dict[str | None, CallerView] = {}
-        """What callers see, by their names."""
+        """The views that callers see, by the names of callers."""
         self.console_urls = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
         self.refusals: list[tuple[PeerProcess, str, int]] = []
         self.fails = False

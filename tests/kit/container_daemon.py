@@ -107,7 +107,7 @@ class Daemon(socketserver.ThreadingUnixStreamServer):
         return process is not None
 
     def answer(self, order: dict[str, Any], files: list[int]) -> dict[str, Any]:
-        """What a client prints, and its status."""
+        """The output of a client, and its status."""
         words = order["words"]
         self.orders.append(words)
         match words:

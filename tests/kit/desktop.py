@@ -36,13 +36,13 @@ def running_bus() -> Iterator[str]:
 
 
 class FakeDesktop:
-    """What was shown, closed and opened."""
+    """A desktop that notes what was shown, closed and opened."""
 
     def __init__(self, connection: DBusConnection, abilities: list[str]) -> None:
         self._connection = connection
         self._abilities = abilities
         self.shown: list[tuple[int, str, str, list[str]]] = []
-        """Of each notification its id, title, text and actions."""
+        """Notifications, each with its id, title, text and actions."""
         self.closed: list[int] = []
         self.opened: list[str] = []
         """The content of the files that a browser was to open."""

@@ -1,4 +1,4 @@
-"""What the kernel lets the users of this machine have. Tests that need more are skipped, also in CI."""
+"""The means that the kernel lets the users of this machine have. Tests that need more are skipped, also in CI."""
 
 from __future__ import annotations
 

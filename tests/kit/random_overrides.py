@@ -47,8 +47,8 @@ def applied(edited: Edited, arguments: object) -> Any:
 
 
 class Count(NamedTuple):
-    """What a run has come across: overrides that were applied, or not; calls of the edited schema that the server's own
-    accepted, and those that sent what was taken out."""
+    """Numbers of a run: overrides that were applied, or not; calls of the edited schema that the server's own accepted,
+    and those that sent what was taken out."""
 
     applied: int = 0
     left_out: int = 0

@@ -142,7 +142,7 @@ class ScriptedServer:
         spec.setdefault("cwd", Path("/"))
         self.spec = StdioServer(id=id, command=(Secret("scripted"),), env={}, consent=consent or Consent(), **spec)
         self.launches: list[StdioServer] = []
-        """What every connection was opened with."""
+        """The configurations with which connections were opened."""
         self.id = id
         self.lists: dict[str, list[dict[str, Any]]] = {
             "tools": [each if isinstance(each, dict) else tool(each) for each in tools],

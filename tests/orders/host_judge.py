@@ -31,7 +31,7 @@ class Doubt(Exception):
 
 @dataclass
 class Seen:
-    """What the files say of a server."""
+    """A server as the files describe it."""
 
     off: bool = False
     unapproved: bool = False
@@ -90,7 +90,7 @@ class Files:
 
 
 def judge(host: str, texts: Mapping[str, str], main: str) -> dict[str, Seen]:
-    """What a host would do, by the names of its servers. Without an entry, the host would offer nothing of a server."""
+    """The servers of a host, by their names. Without an entry, the host would offer nothing of a server."""
     files = Files(texts, main)
     try:
         root = files.read(main)
@@ -116,7 +116,7 @@ def judge(host: str, texts: Mapping[str, str], main: str) -> dict[str, Seen]:
     return found
 
 
-# What values mean.
+# The meaning of values.
 
 
 def _true(value: object) -> bool:

@@ -139,7 +139,7 @@ ANNOTATIONS: dict[int, dict[str, Any]] = {
     3: {"readOnlyHint": True, "destructiveHint": True, "openWorldHint": False},
     4: {"destructiveHint": False},
 }
-"""What a tool of the wary server says about itself, by its version. It may be a lie, and contradict itself."""
+"""The annotations of a tool of the wary server, by its version. They may be a lie, and contradict itself."""
 
 
 def word(of: str) -> Consent:
@@ -323,14 +323,14 @@ class Definition:
     """What the host may take it for: it is told a moment later."""
     served: int | None = None
     last: int | None = None
-    """Of those that were ever served."""
+    """The last one of those that were ever served."""
     approved: int | None = None
     by_person: bool = False
     """It was a person who approved, and not the trust in the server."""
     closed: bool = False
     """A person took it back or rejected it: nothing is approved by itself any more."""
     former: tuple[int | None, bool] | None = None
-    """What was approved, and whether by a person, before another process decided: the host looks a moment later."""
+    """The approval, and whether it was a person's, before another process decided: the host looks a moment later."""
 
     def stands(self, trust: Trust) -> bool:
         """Whether what was offered last may be used."""
@@ -500,7 +500,7 @@ class Machine:
                     self._seen(key, definition.served)
 
     def _seen(self, key: Offered, version: int) -> None:
-        """What is approved without a person, or because it was approved in the other era."""
+        """Approve what needs no person, or was approved in the other era."""
         definition, trust = self.definitions[key], self.trust(key[0])
         others = [each for of, each in self.definitions.items() if of[:3] == key[:3] and of != key]
         if definition.approved == version or definition.closed:
@@ -543,8 +543,8 @@ class Machine:
         return {verdict for verdict, _ in found}, {rule for verdict, of in found if verdict == "ask" for rule in of}
 
     def _told(self, key: Offered) -> list[object]:
-        """What a tool of the wary server may say about itself by definitions that may be used now; UNTOLD if that does
-        not count."""
+        """The annotations that a tool of the wary server may have by definitions that may be used now; UNTOLD if they
+        do not count."""
         approved = self.definitions[key].approves(self.trust(key[0]))
         return [ANNOTATIONS[version] if counts else UNTOLD for version, counts in approved]
 

@@ -579,7 +579,7 @@ class Reader:
             file.write_text(text)
 
     def served(self, scene: Scene) -> Config | None:
-        """What the file means when it is served itself."""
+        """The configuration that the file is when it is served itself."""
         try:
             return config.load(self.path(scene.main), {}, home=self.home)
         except ConfigError:
@@ -588,7 +588,7 @@ class Reader:
     def imported(
         self, scene: Scene, word: ConsentWord | None, reading: frozenset[str], *, keep_approvals: bool
     ) -> tuple[Config | None, dict[str, str]]:
-        """What `import` writes under an answer, and the ids there by the names of the servers."""
+        """The configuration that `import` writes under an answer, and the ids there by the names of the servers."""
         found = FoundFile(self.path(scene.main), BY_NAME[scene.host])
         try:
             servers, _ = read_servers(found, self.home, {}, keep_approvals=keep_approvals)

@@ -275,7 +275,7 @@ async def play(seed: int) -> list[str]:
                     step = chance.choice(usual + rare)
                     script.played.append(step.__name__)
                     await step()
-                # Whatever happened, a person can log in again, and the login is then good.
+                # A person can log in again, whatever happened, and the login is then good.
                 script.played.append("the last login")
                 await script.log_in()
                 await script.refresh()

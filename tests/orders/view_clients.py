@@ -48,7 +48,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a request: the status of HTTP, and the message. Without one, its session ended."""
+    """The outcome of a request: the status of HTTP, and the message. Without one, its session ended."""
 
     status: int
     message: Mapping[str, Any] | None
@@ -74,7 +74,7 @@ class Client(ABC):
         self.opened_at: Place | None = None
         """Where it was when it opened its session."""
         self.lists: dict[str, list[dict[str, Any]]] = {}
-        """What it read last."""
+        """The lists that it read last."""
         self.subscribed: set[str] = set()
         self.instructions = ""
         self._parser = EventParser()

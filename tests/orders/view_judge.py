@@ -1,5 +1,6 @@
-"""What a file with views offers to whom: a second judge, written from the description of views alone, sharing no code
-with the host, as plainly as can be and with no thought of speed. Beside it, random files and random edits of them.
+"""The offers of a file with views to each caller: a second judge, written from the description of views alone, sharing
+no code with the host, as plainly as can be and with no thought of speed. Beside it, random files and random edits of
+them.
 
 A file is the mapping that stands in it. Names of servers, tools and prompts are short and plain, so nothing is cut.
 """
@@ -51,7 +52,7 @@ class Thing:
 class Judge:
     file: Mapping[str, Any]
 
-    # Who is where
+    # The view of each caller
 
     def caller(self, token: str) -> str:
         """The name of the caller with this token; empty if the file has none."""
@@ -94,7 +95,7 @@ class Judge:
         view = view or self.file.get("default_view", "")
         return Place("", view) if not view or view in self._views else None
 
-    # What a view has
+    # The entries of a view
 
     def has_server(self, view: str, server: str) -> bool:
         if view and view not in self._views:
@@ -177,7 +178,7 @@ class Judge:
         title, description = (changed.get(key, listed.get(key)) for key in ("title", "description"))
         return Thing(server, kind, own, title, description, frozenset(arguments))
 
-    # What a call becomes
+    # The outcome of a call
 
     def arguments(self, address: Place, thing: Thing, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The arguments that the server gets; None if the call has one that was taken out."""
@@ -247,7 +248,7 @@ def tool(name: str, version: int = 0) -> dict[str, Any]:
 
 
 def random_lists(random: Random) -> dict[str, list[dict[str, Any]]]:
-    """What a server lists."""
+    """The lists of a server."""
 
     def some(names: Sequence[str]) -> list[str]:
         return [name for name in names if random.random() < 0.7]

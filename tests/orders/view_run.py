@@ -55,7 +55,7 @@ PLACES = [Place(), *(Place(view=view) for view in VIEWS), *(Place(server) for se
 
 
 EQUAL_NAMES = "would be named"
-"""Of a file with two overrides that give one name, which is refused."""
+"""The problem of a file with two overrides that give one name, which is refused."""
 
 Arrived = tuple[str, str, str, Any]
 """Server, method, own name or URI, and arguments."""
@@ -401,7 +401,7 @@ class Run:
             self._check_refusal(client, ask, reply.message["error"])
 
     def _check_refusal(self, client: Client, ask: Ask, error: Mapping[str, Any]) -> None:
-        """What is not there is refused with the same words, whatever the reason."""
+        """A thing that is not there is refused with the same words, whatever the reason."""
         if "argument" not in error["message"]:
             told = json.dumps(error, sort_keys=True).replace(ask.name, "…")
             first = self._refusals.setdefault((type(client), ask.method, ask.kind), told)

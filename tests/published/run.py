@@ -123,7 +123,7 @@ def run_group(servers: Sequence[Server], results: Results) -> None:
 
 
 def parameters(place: Place, mark: str) -> StdioServerParameters:
-    """What starts it for the SDK's client."""
+    """The program for the SDK's client."""
     program, *args = place.words()
     env = {"PATH": os.environ["PATH"], **place.env(mark)}
     return StdioServerParameters(command=program, args=args, cwd=str(place.folder), env=env)

@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 STDIO = os.environ.get("COLONNADE_TEST_STDIO", "own")
-"""What serves clients over stdio, unless a test chooses it: a host of their `own`, or over a `relay` one in the
+"""The host that serves clients over stdio, unless a test chooses it: one of their `own`, or over a `relay` one in the
 background, which ends a second after its last client. `make first-lists STDIO=relay` sets it."""
 OVER_STDIO = ["--stdio"] if STDIO == "relay" else ["--stdio", "--own"]
 """The options of `serve` for that."""

@@ -94,7 +94,7 @@ SERVERS = {
 
 
 def scenes() -> tuple[State, State, State]:
-    """What a host shows while a confirmation waits, while that of an edit does, and once a definition has changed."""
+    """The states of a host while a confirmation waits, while one of an edit does, and once a definition has changed."""
     with tempfile.TemporaryDirectory() as name, start_blocking_portal("trio") as portal:
         folder = Path(name)
         offer(folder / "tracker.json", tools=TRACKER, info={"name": "tracker"})

@@ -306,8 +306,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 
 
 def test_the_owner_needs_no_token_and_knows_no_certificate(guarded: Setting, tmp_path: Path) -> None:
-    """Of servers of both eras; a server of each client runs for the command alone, and one of a folder in that of the
-    command, not in that of the shell which started it."""
+    """The servers are of both eras; a server of each client runs for the command alone, and one of a folder in that of
+    the command, not in that of the shell which started it."""
     state = beside(guarded.file)["COLONNADE_STATE"]
 
     def done(*words: str) -> str:

@@ -171,7 +171,7 @@ def test_the_page_leads_from_a_401_to_the_first_call(
         return str(text)
 
     def shown(line: str = "", instead: str = "") -> re.Pattern[str]:
-        """What the next block shows; of its lines, one may be another one without a terminal."""
+        """The next block, as a pattern; one of its lines may be another one without a terminal."""
         block = next_block("text")
         assert line in block
         return documented(block.replace(line, instead) if line else block, protected, provider.issuer)

@@ -1,5 +1,5 @@
-"""Who may be a client at the socket for relays: real hosts, a server that tries to be one, and Colonnade as a server of
-Colonnade."""
+"""The clients that the socket for relays takes, or not: real hosts, a server that tries to be one, and Colonnade as a
+server of Colonnade."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_command_is_the_program_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["type", "transport"])
 @pytest.mark.parametrize("kind", ["http", "sse", "streamable-http", "streamableHttp", "streamable_http"])
 def test_types_of_remote_servers(tmp_path: Path, key: str, kind: str) -> None:
-    """Whatever the transport is called: it is found out by asking, and the file need not know better."""
+    """The transport is found out by asking, whatever it is called, and the file need not know better."""
     server = {"url": "https://h/mcp", "headers": {"A": "b"}}
     made = load_text(tmp_path, dump({"a": {**server, key: kind}}))
     assert made == load_text(tmp_path, dump({"a": server}))

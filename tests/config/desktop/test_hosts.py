@@ -1,4 +1,4 @@
-"""Whose a file is, by its place or by its form as a whole."""
+"""The host of a file, known by the file's place or by its form as a whole."""
 
 from __future__ import annotations
 

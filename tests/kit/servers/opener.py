@@ -110,7 +110,7 @@ def queued(port: int, code: str) -> Answer:
 
 
 def in_child(act: Callable[[], Answer], after_fork: Callable[[], None] = lambda: None) -> Answer:
-    """What this is answered in a child, whose memory is another one."""
+    """The answer that this gets in a child, whose memory is another one."""
     read, write = os.pipe()
     if os.fork() == 0:
         os.close(read)

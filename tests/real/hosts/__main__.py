@@ -42,7 +42,7 @@ def kinds(starts: int) -> list[str]:
 
 @dataclass
 class Row:
-    """What came of one host."""
+    """The outcome of one host."""
 
     host: DesktopHost
     starts: Sequence[Start] = ()

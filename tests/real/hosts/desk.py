@@ -278,7 +278,7 @@ class Desk:
 
 
 def _values(file: Path, content: bytes) -> dict[str, Any]:
-    """What a host's file holds."""
+    """The values in a host's file."""
     text = content.decode()
     parsers: dict[str, Callable[[str], Any]] = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}
     values: dict[str, Any] = parsers[file.suffix](text)

@@ -33,7 +33,7 @@ BRIDGE = "tool_call"
 
 @dataclass
 class Turn:
-    """What a host sent while the model had one call to make.
+    """The requests of a host while the model had one call to make.
 
     Attributes:
         requests: how many there were.
@@ -51,7 +51,7 @@ class Turn:
     result: str | None = None
 
     def answer(self, asked: Asked) -> Answer:
-        """What the model answers: one call, as soon as the tool is offered, and then the end of the turn. If it is not
+        """The answer of the model: one call, as soon as the tool is offered, and then the end of the turn. If it is not
         offered, and the host has a search, one search."""
         self.requests += 1
         self.offered = asked.tools or self.offered

@@ -1,4 +1,4 @@
-"""What model endpoints send and get, as far as a model needs it that calls one tool: four APIs.
+"""The messages of model endpoints, as far as a model needs them that calls one tool: four APIs.
 
 Anthropic's messages, OpenAI's responses and chat completions, and Gemini's generateContent. Each streams if the request
 wants it. Nothing here knows the host that asks. The shapes are those of the vendors' references.
