@@ -4,7 +4,9 @@ MINUTES ?= 10
 STARTS ?= 50
 MESSAGES ?= 100000
 SCRIPTS ?= 5000
+FLEET_SCRIPTS ?= 100
 KILLS ?= 500
+ABOVE_STORE := $(addprefix tests/host/, $(addsuffix .py, $(addprefix policy/test_, grants gate pins) upstream/test_credentials))
 STDIO ?= own
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -16,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # What serves clients over stdio there: a host of their own, or over a relay one in the background. STDIO=relay
 export COLONNADE_TEST_STDIO := $(STDIO)
 
-.PHONY: run test test-slow test-all conformance matrix published sandbox-servers search left-behind sandbox hosts desk soak attack bench readers eras era-changes views browser consent first-lists fuzz screenshots clean
+.PHONY: run test store-chaos test-slow test-all conformance matrix published sandbox-servers search left-behind sandbox hosts desk soak replicas attack bench scale readers eras era-changes views browser busy-console consent first-lists fuzz screenshots wheels image clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -29,13 +31,14 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 
 test-slow: $(INSTALLED_DEV) | $(BIN)/uv  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
 	$(BIN)/python -m pytest -n 3 --dist loadfile -o timeout=180 -m "slow and not browser"
+	COLONNADE_TEST_STORE=postgres $(BIN)/python -m pytest -n 3 -q -m "not slow and not sqlite" $(ABOVE_STORE)
 
 test-all: test test-slow  ## every test but those in a browser
 
-conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for servers and for clients; CONFORMANCE="--only …"
+conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for servers and for clients; CONFORMANCE="--only …", or "--replicas 3"
 	$(BIN)/python -m tests.conformance.run $(CONFORMANCE)
 
-matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
+matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md; MATRIX="--replicas 3"
 	$(BIN)/python -m tests.matrix.run $(MATRIX)
 
 published: $(INSTALLED_DEV) | $(BIN)/uv  ## forty servers from npm and PyPI, directly and through Colonnade: docs/servers.md; needs Node with npm; PUBLISHED=--ci
@@ -64,11 +67,18 @@ desk: $(INSTALLED_DEV)  ## five desktop hosts behind one Colonnade: memory, what
 soak: $(INSTALLED_DEV)  ## 12000 calls whose servers send requests to clients: each must reach its one client
 	$(BIN)/python -m tests.real.soak $(SOAK)
 
+replicas: $(INSTALLED_DEV)  ## a host that restarts 100 times, and a fleet of three behind haproxy, under load: no session is lost, no call doubled; REPLICAS="kills --size 0.1"
+	$(BIN)/python -m tests.replicas $(REPLICAS)
+
 attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTACK="--scale 0.1" for three minutes of it
 	$(BIN)/python -m tests.attack $(ATTACK)
 
 bench: $(INSTALLED_DEV)  ## the processor time of a call, beside a bare sketch and other proxies: docs/performance.md; QUICK=1, AGAINST=COMMIT
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(AGAINST),--against $(AGAINST)) $(BENCH)
+
+scale: $(INSTALLED_DEV)  ## what one more session, stream and server cost, followed to a million sessions: docs/scale.md
+	$(BIN)/python -m tests.bench.units
+	$(BIN)/python -m tests.bench.scale --write
 
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	$(BIN)/python -m pytest -n 2 -m browser tests/real
@@ -76,9 +86,13 @@ browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 consent: $(INSTALLED_DEV)  ## 10000 random scripts, 10000 files of hosts, 100000 random rules and as many spellings of URIs, 200 kills: nothing is sent without consent
 	COLONNADE_POLICY_PARTS=10 $(BIN)/python -m pytest -n 2 -q tests/host/policy/test_rules.py tests/host/policy/test_uris.py
 	COLONNADE_CONSENT_SCRIPTS=$(SCRIPTS) $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
+	COLONNADE_TEST_STORE=postgres COLONNADE_CONSENT_SCRIPTS=$(FLEET_SCRIPTS) $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
 	COLONNADE_HOST_FILES=10000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_host_files.py
 	$(BIN)/python -m tests.orders.recorded
 	COLONNADE_KILLS=200 $(BIN)/python -m pytest -n 2 -o timeout=1500 -rP -q tests/real/test_kills.py
+
+store-chaos: $(INSTALLED_DEV)  ## three processes decide in one fleet while they are killed and stopped and PostgreSQL crashes; CHAOS="--seconds 60"
+	$(BIN)/python -m tests.real.store_chaos $(CHAOS)
 
 first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 real ones on a busy machine; STARTS=50, STDIO=relay: only the latter
 	$(if $(filter own,$(STDIO)),COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py)
@@ -101,6 +115,15 @@ fuzz: $(INSTALLED_DEV)  ## hostile bytes for every parser, hostile connections f
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check atheris \
 	  || echo 'atheris cannot be installed here: Hypothesis searches instead, without coverage'
 	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
+
+wheels: $(INSTALLED_DEV) | $(BIN)/uv  ## wheel and sdist in clean environments of each Python that is here, by uvx and pipx, with their SBOM and known vulnerabilities
+	$(BIN)/python -m tests.wheels
+
+image: $(INSTALLED_DEV)  ## the image of examples/deploy, built and run by podman, as far as that can start containers here; needs mmdebstrap where no registry is
+	$(BIN)/python -m tests.image
+
+busy-console: $(INSTALLED_DEV)  ## three pages of the console for ten minutes, beside 100 calls a second: tasks, heap, axe-core; needs chromium, npm, a C compiler; BUSY="--seconds 20 --tell"
+	$(BIN)/python -m tests.real.busy_console $(BUSY)
 
 screenshots: $(INSTALLED_DEV)  ## pictures of the console, in build/screenshots; needs chromium
 	$(BIN)/python -m tests.real.screenshots

@@ -16,9 +16,9 @@ _POLICY_FIELDS = frozenset({"consent", "server requests", "trust", "limits"})
 _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits", "overrides"}
 )  # what trust says of texts and instructions, a connection is made with
-_RESTART_KEYS = ("start_grace", "watch", "console", "capacity")
+_RESTART_KEYS = ("start_grace", "watch", "console", "capacity", "fleet", "metrics", "traces")
 # They hold as soon as the file is read.
-_LIVE_KEYS = ("daemon", "ask", "audit", "memory", "callers", "views", "default_view")
+_LIVE_KEYS = ("daemon", "drain", "ask", "audit", "history", "memory", "callers", "views", "default_view")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def difference(old: Config, new: Config) -> Difference:
             f"{key} has changed: that takes effect with the next start"
             for key, changed in (
                 ("listen", listen != new.listen),
+                ("audit.to", old.audit.to != new.audit.to),
                 *((key, getattr(old, key) != getattr(new, key)) for key in _RESTART_KEYS),
             )
             if changed

@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -58,6 +59,12 @@ _MISSING = {
     "servers": "it names what to serve",
     "cert": "it names the file with the certificate",
     "key": "it names the file with the private key of the certificate",
+    "ca": "it names the file with the authority of the fleet's certificates",
+    "fleet.name": "it is the same in all processes of the fleet",
+    "store": "it is the URL of the fleet's PostgreSQL database",
+    "keys": "they seal what clients of the fleet keep, and sign its decisions",
+    "listen": "it is the address for the other processes of the fleet",
+    "address": "it is where the other processes of the fleet reach this one",
     "tokens": "it names who may use the endpoint",
     "token": "it names the caller's token under listen.auth.tokens",
     "name": "it is the pattern of the rule",
@@ -151,7 +158,7 @@ def load(
         digest, seen = desktop.digest, dict(desktop.seen)
     notices = (
         *notices,
-        *_token_notices(root),
+        *_secret_notices(root),
         *_listen_notices(config.listen),
     )
     config = dataclasses.replace(
@@ -387,7 +394,7 @@ class _Report:
             if not self._misspelt & {(above, "command"), (above, "url")}:
                 self._note(self._key(above), above, _NEITHER)
         elif (above, key) not in self._misspelt:
-            text = f'the key "{key}" is missing; {_MISSING[key]}'
+            text = f'the key "{key}" is missing; {_MISSING.get(f"{path[0]}.{key}") or _MISSING[key]}'
             self._note(self._document.places[above].value, path, text)
 
     def _unknown_key(self, path: KeyPath, place: KeyPath) -> str:
@@ -464,12 +471,21 @@ def _may_be_secret(path: KeyPath) -> bool:
             return False
 
 
-def _token_notices(root: dict[str, Any]) -> Iterator[str]:
-    """Tokens that everyone who can read the file has. The file is valid, so its values have their form."""
-    for name, token in root.get("listen", {}).get("auth", {}).get("tokens", {}).items():
-        if is_literal(token):
+def _secret_notices(root: dict[str, Any]) -> Iterator[str]:
+    """Secrets that everyone who can read the file has. The file is valid, so its values have their form."""
+    tokens = root.get("listen", {}).get("auth", {}).get("tokens", {})
+    fleet = root.get("fleet") or {}
+    secrets = {f"listen.auth.tokens.{name}": token for name, token in tokens.items()}
+    secrets |= {f"fleet.keys[{n}]": key for n, key in enumerate(fleet.get("keys", ()))}
+    if (token := (root.get("metrics") or {}).get("token")) is not None:
+        secrets["metrics.token"] = token
+    store = fleet.get("store", "")
+    if is_literal(store) and urlsplit(store).password is not None:  # with references it need not look like a URL
+        secrets["fleet.store"] = store
+    for place, secret in secrets.items():
+        if is_literal(secret):
             yield (
-                f"listen.auth.tokens.{name}: written in the file itself, so everyone who can read the file has it; "
+                f"{place}: written in the file itself, so everyone who can read the file has it; "
                 "${env:NAME} or ${file:PATH} keeps it out"
             )
 
@@ -490,7 +506,7 @@ def _read_once_notices(root: dict[str, Any]) -> Iterator[str]:
 def _listen_notices(listen: Listen) -> Iterator[str]:
     if listen.tls is not None and listen.http2 is None:
         yield "listen.tls: the endpoint is served over HTTP/1.1 alone; listen.http2 adds an address with HTTP/2"
-    for key in ("address", "http2") if not listen.hosts else ():
+    for key in ("address", "http2", "metrics") if not listen.hosts else ():
         address = getattr(listen, key)
         if address is None or is_loopback(address.host):
             continue

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -41,6 +42,7 @@ from pydantic_core import core_schema
 from config.address_zones import is_loopback
 from config.container_run import is_read_by_clients
 from config.document import as_found, is_null, kind_of
+from config.fleet import Fleet
 from config.keys import NO_KEY, STRICT, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
@@ -63,6 +65,7 @@ from config.types import (
     CallerName,
     CallTime,
     Concurrency,
+    DrainTime,
     EachOnce,
     EndpointPath,
     EnvName,
@@ -72,6 +75,7 @@ from config.types import (
     Grace,
     HeaderName,
     HeaderValue,
+    HistorySize,
     Host,
     HostNames,
     Idle,
@@ -97,6 +101,7 @@ from config.types import (
     Places,
     Port,
     Range,
+    Rate,
     RateText,
     ResourceName,
     Scope,
@@ -232,6 +237,20 @@ class AuditDetail(StrEnum):
 
     DIGEST = "digest"
     FULL = "full"
+
+
+class HistoryDetail(StrEnum):
+    """The amount of the arguments and results of calls that is kept, in rising order."""
+
+    REDACTED = "redacted"
+    FULL = "full"
+
+
+class AuditPlace(StrEnum):
+    """Where a host that serves an endpoint writes its audit."""
+
+    FILES = "files"
+    STDOUT = "stdout"
 
 
 class ToolClaim(StrEnum):
@@ -886,6 +905,30 @@ class BaseServer(Defaults, ABC):
         """One line for people: what its program is given, why, and the means that hold it. Empty if it is none."""
         return ""
 
+    def describe_settings(self) -> list[str]:
+        """One line that is safe to show for each setting in effect, but for its rules and its sandbox."""
+        settings: dict[str, object] = {
+            "prefix": self.outward_prefix,
+            "trust": self.trust,
+            "start": self.start,
+            "idle": "never" if self.idle is None else f"{self.idle:g}s",
+            "timeout": f"{self.timeout:g}s",
+            "timeout_total": f"{self.longest_call:g}s",
+            "start_timeout": f"{self.start_timeout:g}s",
+            "protocol": self.protocol,
+            "eras": Eras.BOTH if self.may_use_both_eras else Eras.ONE,
+            "isolation": self.isolation,
+        }
+        if self.isolation is not Isolation.SHARED or self.takes_client_folder:
+            settings |= {"max_instances": self.max_instances, "idle_timeout": f"{self.idle_timeout:g}s"}
+        for key in dataclasses.fields(self.limits):
+            limit = getattr(self.limits, key.name)
+            if limit is not None:
+                is_rate = isinstance(limit, Rate)
+                settings[f"limits.{key.name}"] = f"{limit.count} in {limit.seconds:g}s" if is_rate else limit
+        started = [] if self.problem else [self.describe()]  # the command of one with a problem may stand for nothing
+        return [*started, *(f"{key}: {value}" for key, value in settings.items())]
+
     def _contradictions(self, written: Collection[str]) -> Iterator[tuple[tuple[str, ...], InvalidKey]]:
         """The keys of the file that others of it give no meaning."""
         if self.isolation is Isolation.SHARED and not self.takes_client_folder:
@@ -1013,6 +1056,9 @@ class StdioServer(BaseServer):
         if self.confined_by_trust:
             return " (strict, from trust: untrusted)"
         return " (from defaults.sandbox)" if "sandbox" in self.defaulted else ""
+
+    def describe_settings(self) -> list[str]:
+        return [*super().describe_settings(), *([f"env: {', '.join(self.env)}"] if self.env else ())]
 
     def describe(self) -> str:
         """One line that is safe to show: the program's base name and the number of its arguments."""
@@ -1268,6 +1314,9 @@ class HttpServer(BaseServer):
             raise expected("a list of a program and its arguments", kind_of(value) if value else "an empty list")
         return value
 
+    def describe_settings(self) -> list[str]:
+        return [*super().describe_settings(), *([f"headers: {', '.join(self.headers)}"] if self.headers else ())]
+
     def describe(self) -> str:
         """One line that is safe to show: the URL without query."""
         return str(self.url)
@@ -1385,6 +1434,13 @@ class Listen(Strict):
         AddressText | None,
         desc("host:port of HTTP/2, beside that of HTTP/1.1; with TLS if there is a certificate. Default: no HTTP/2."),
     ] = None
+    metrics: Annotated[
+        AddressText | None,
+        desc(
+            "host:port at which Prometheus finds /metrics; beyond loopback it needs metrics.token. Needs the extra "
+            "metrics. Default: no metrics."
+        ),
+    ] = None
 
     @property
     def scheme(self) -> str:
@@ -1416,6 +1472,28 @@ class Listen(Strict):
             "an address beyond loopback is open to other machines, so it needs access tokens under listen.auth.tokens; "
             f"{_NAME_A_TOKEN}, or use {DEFAULT_HOST}"
         )
+
+
+@dataclass(frozen=True)
+class MetricsSpec(Strict):
+    """The extent of the metrics of `listen.metrics`, and who may have them."""
+
+    tools: Annotated[
+        Flag, desc("Whether the durations of tools are told by the names of the tools too.", default=False)
+    ] = False
+    token: Annotated[
+        Token | None,
+        desc("The access token of /metrics. Default: everyone who can reach its address, which is then on loopback."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TracesSpec(Strict):
+    """Traces of requests, sent to the collector that the `OTEL_*` variables name."""
+
+    content: Annotated[
+        Flag, desc("Whether spans have arguments and results of tools, URIs, and texts of errors.", default=False)
+    ] = False
 
 
 def _unique_answers(answers: tuple[Channel, ...]) -> tuple[Channel, ...]:
@@ -1535,21 +1613,25 @@ _SWITCH = {"on": True, "true": True, "off": False, "false": False}
 _Switch = Annotated[Any, WithJsonSchema({"enum": [*_SWITCH, True, False]})]
 
 
-def _read_switch(value: object) -> object:
-    """`on` is a console at its usual place, `off` none."""
+def _read_switch(value: object, *, a_map: str) -> object:
+    """`on` is what the defaults say, `off` none. `a_map`: what else it may be."""
     if not isinstance(value, str):
         return value
     if value not in _SWITCH:
-        raise expected("on, off, or a map with an address", as_found(value), did_you_mean(value, ("on", "off")))
+        raise expected(f"on, off, or {a_map}", as_found(value), did_you_mean(value, ("on", "off")))
     return {} if _SWITCH[value] else None
 
 
 @dataclass(frozen=True)
 class AuditSpec(Strict):
-    """The content of the audit log.
+    """The place and the content of the audit log.
 
     `keep` is in seconds after the last record of a file, `max` the bytes of all files together."""
 
+    to: Annotated[
+        AuditPlace,
+        desc("Files of the state directory, or lines on standard output, as for a container.", "files"),
+    ] = field(default=AuditPlace.FILES, compare=False)  # with the next start, and so no change that waits for a person
     arguments: Annotated[
         AuditDetail,
         desc(
@@ -1561,6 +1643,33 @@ class AuditSpec(Strict):
     max: Annotated[
         AuditSize, desc("While all files together are larger, the oldest are deleted; from 128MiB.", "1GiB")
     ] = 1024**3
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_retention(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        audit = handler(value)
+        if audit.to is AuditPlace.STDOUT and isinstance(value, dict):
+            why = "lines on standard output are kept as long as whoever collects them says; remove {}"
+            errors_below([((key,), InvalidKey(why.format(key))) for key in ("keep", "max") if key in value])
+        return audit
+
+
+@dataclass(frozen=True)
+class HistorySpec(Strict):
+    """The limits of the history: `keep` is in seconds, `max` the bytes of the index. `arguments` is what the audit
+    has of arguments and results, besides what its own key says; None for nothing."""
+
+    keep: Annotated[AuditAge, desc("Calls are deleted when they are older; from 1h.", "30d")] = 30 * 86400.0
+    max: Annotated[
+        HistorySize, desc("While the index is larger, its oldest calls are deleted; from 16MiB.", "1GiB")
+    ] = 1024**3
+    arguments: Annotated[
+        HistoryDetail | None,
+        desc(
+            "Arguments and results of calls that the audit keeps, of at most 32 KiB each: redacted (without what looks "
+            "like a secret, and without long texts) or full. Default: none."
+        ),
+    ] = None
 
 
 def _streams_among(connections: int) -> int:
@@ -1671,6 +1780,8 @@ class Config(Strict):
     """The sections of the file as they are written; see `config.written`."""
     read_once: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
     """Sentences about values that a reload reads again, and that come from the environment, which stays as it is."""
+    # Above listen, which may need its token.
+    metrics: Annotated[MetricsSpec, desc("The metrics at listen.metrics.")] = MetricsSpec()
     listen: Annotated[Listen, desc("The endpoint: its address, and who may use it.")] = Listen()
     callers: Annotated[
         FrozenMap[CallerName, CallerSpec],
@@ -1693,8 +1804,15 @@ class Config(Strict):
         Memory,
         desc("Memory for the messages of clients and servers together; from 32MiB.", "256MiB"),
     ] = DEFAULT_MEMORY
+    drain: Annotated[
+        DrainTime,
+        desc("Time that what is under way has to end once the host is told to stop; 0s to 10m.", "30s"),
+    ] = 30.0
     # Below memory, which it needs.
     capacity: Annotated[Capacity, desc("How many clients the endpoint holds at once.")] = DEFAULT_CAPACITY
+    fleet: Annotated[Fleet | None, desc("The processes that share one store. Default: this process has its own.")] = (
+        None
+    )
     daemon: Annotated[
         DaemonSpec | None,
         BeforeValidator(_read_daemon, json_schema_input_type=Literal[False] | DaemonSpec),
@@ -1703,11 +1821,22 @@ class Config(Strict):
     # Above ask, whose answers may come from it.
     console: Annotated[
         ConsoleSpec | None,
-        BeforeValidator(_read_switch, json_schema_input_type=_Switch | ConsoleSpec),
+        BeforeValidator(
+            partial(_read_switch, a_map="a map with an address"), json_schema_input_type=_Switch | ConsoleSpec
+        ),
         desc("The web console: on, off, or its address."),
     ] = ConsoleSpec()
     ask: Annotated[AskSpec, desc("Who confirms calls.")] = AskSpec()
     audit: Annotated[AuditSpec, desc("The audit log of decisions.")] = AuditSpec()
+    # Below the audit, of which it is made.
+    history: Annotated[
+        HistorySpec | None, desc("The index of the audit's calls, which the console searches. Default: none.")
+    ] = None
+    traces: Annotated[
+        TracesSpec | None,
+        BeforeValidator(partial(_read_switch, a_map="a map with content"), json_schema_input_type=_Switch | TracesSpec),
+        desc("Traces of requests by OpenTelemetry: on, off, or what they hold. Needs the extra otel. Default: off."),
+    ] = None
     names: Annotated[NamesSpec, desc("How long the names of tools and prompts may be.")] = field(
         default=NamesSpec(), compare=False
     )
@@ -1738,6 +1867,25 @@ class Config(Strict):
             "The view of all callers that no view names, as a boundary. Default: they get everything, and every view."
         ),
     ] = None
+
+    @field_validator("listen")
+    @classmethod
+    def _guarded_metrics(cls, listen: Listen, info: ValidationInfo) -> Listen:
+        metrics: MetricsSpec | None = info.data.get("metrics")  # one that is wrong is missing, as below
+        if listen.metrics is None or is_loopback(listen.metrics.host) or metrics is None or metrics.token is not None:
+            return listen
+        why = "an address beyond loopback is open to other machines, so it needs a token; name one under metrics.token"
+        errors_below([(("metrics",), InvalidValue(f"{why}, or use {DEFAULT_HOST}"))])
+        return listen
+
+    @field_validator("history")
+    @classmethod
+    def _of_files(cls, history: HistorySpec | None, info: ValidationInfo) -> HistorySpec | None:
+        if history is not None and "audit" in info.data and info.data["audit"].to is AuditPlace.STDOUT:
+            raise InvalidKey(
+                "with audit.to: stdout there is no history, since it is made of the audit's files; remove it"
+            )
+        return history
 
     @field_validator("capacity")
     @classmethod

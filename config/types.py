@@ -39,7 +39,7 @@ LONGEST_LIMIT = 128
 """Characters of a name of a tool, at most. The shorter one holds a prefix of LONGEST_ID, the separator, a character and
 the digest of a cut name; the longer one is the longest name that the protocol knows."""
 LONGEST_TOKEN = 4096  # the whole head of a request has 16 KiB
-RESERVED_PATHS = ("/status", "/healthz", "/console", "/sse", "/message")
+RESERVED_PATHS = ("/status", "/healthz", "/readyz", "/console", "/sse", "/message")
 TOKEN_NAME = r"[A-Za-z0-9._@-]{1,64}"
 NEW_NAME = rf"[A-Za-z0-9_-]{{1,{LONGEST_LIMIT}}}"
 """A name that a person gives a tool; such a name is never cleaned."""
@@ -881,6 +881,7 @@ Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]
 StartTime = Annotated[Duration, _within(1e-6, 600, "a duration above zero and at most 600s")]
 CallTime = Annotated[Duration, _within(1e-6, 24 * 3600, "a duration above zero and at most 24h")]
 Grace = Annotated[Duration, _within(0, 60, "a duration of at most 60s")]
+DrainTime = Annotated[Duration, _within(0, 600, "a duration of at most 10m")]
 Idle = Annotated[Duration, _within(1, 24 * 3600, "a duration from 1s to 24h")]
 Lingering = Annotated[float, BeforeValidator(_read_lingering), _text(f"never|{_DURATION}")]
 AuditAge = Annotated[Duration, _within(3600, 3650 * 86400, "a duration from 1h to 3650d")]
@@ -892,6 +893,7 @@ MessageSize = Annotated[Size, _within(1024, 64 * 1024**2, "a size from 1KiB to 6
 Memory = Annotated[Size, _within(32 * 1024**2, 64 * 1024**3, "a size from 32MiB to 65536MiB")]
 ConfinedMemory = Annotated[LargeSize, _within(64 * 1024**2, MOST_MEMORY, "a size from 64MiB to 64GiB")]
 ConfinedTemporary = Annotated[LargeSize, _within(1024**2, MOST_MEMORY, "a size from 1MiB to 64GiB")]
+HistorySize = Annotated[LargeSize, _within(16 * 1024**2, 1024**4, "a size from 16MiB to 1024GiB")]
 AuditSize = Annotated[LargeSize, _within(128 * 1024**2, 1024**4, "a size from 128MiB to 1024GiB")]
 Instances = Annotated[int, _whole_number(1, 1000), _number(1, 1000)]
 Places = Annotated[int, _whole_number(16, 100_000), _number(16, 100_000)]
@@ -927,6 +929,7 @@ Port = Annotated[int, _whole_number(1, 65535), _number(1, 65535)]
 
 ServerId = Annotated[str, _id_of("a server id")]
 ViewName = Annotated[str, _id_of("a view's name")]
+FleetName = Annotated[str, _id_of("a fleet's name")]
 NamePrefix = Annotated[
     str,
     _id_of("a server id"),

@@ -63,11 +63,23 @@ def unknown_name(what: str, found: str, known: Iterable[str]) -> InvalidValue:
 # Callers.
 
 
+class HistoryAccess(StrEnum):
+    """The calls of the past that a caller sees on the console, in rising order."""
+
+    OWN = "own"
+    ALL = "all"
+
+
 @dataclass(frozen=True)
 class CallerSpec(Strict):
-    """A caller with an access token. `token` is the name of the token under `listen.auth.tokens`."""
+    """A caller with an access token. `token` is the name of the token under `listen.auth.tokens`. `history` are the
+    calls of the past that it sees on the console; None for none."""
 
     token: Annotated[TokenRef, desc("The name of the caller's token under listen.auth.tokens.")]
+    history: Annotated[
+        HistoryAccess | None,
+        desc("The calls of the past that the caller sees on the console: own or all. Default: none."),
+    ] = None
 
 
 def token_problems(callers: Mapping[str, CallerSpec], tokens: Container[str]) -> Problems:

@@ -6,6 +6,7 @@ replaced by `***`, also those that stand in the file itself; where two readings 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from types import MappingProxyType
 
 from config.references import HIDDEN, Secret
 
-HOST_KEYS = ("ask", "audit", "callers", "views", "default_view")
+HOST_KEYS = ("ask", "audit", "history", "callers", "views", "default_view")
 """Keys beside `servers` whose changes may wait for a person. So may those of `listen.auth`."""
 
 _SECRET_MAPS = frozenset({"env", "headers", "tokens"})
@@ -43,6 +44,13 @@ def shown_change(before: Secret | None, after: Secret) -> tuple[bytes | None, by
     old = None if before is None else json.loads(before.reveal())
     new = json.loads(after.reveal())
     return (None if old is None else _dumped(_conceal("", old, None)), _dumped(_conceal("", new, old)))
+
+
+def rules_digest(written: Mapping[str, Secret]) -> str:
+    """A digest of these sections without their secrets, so that others may see it: equal where servers, rules and views
+    are written equally, whatever else is in the file."""
+    shown = {id: json.loads(shown_change(None, section)[1]) for id, section in written.items()}
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
 
 
 def shown_words(words: Sequence[str]) -> tuple[str, ...]:

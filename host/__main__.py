@@ -1,4 +1,4 @@
-"""The console script `colonnade`, also as `python -m host`.
+"""The commands of the console script (colonnade.py), and `python -m host`, which is the same.
 
 A desktop host waits about a second for `serve --stdio`, and starts it many times: the relay is tried before anything
 else is imported.
@@ -22,4 +22,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from colonnade import main as checked_main
+
+    checked_main()

@@ -187,8 +187,9 @@ class ServerEntries:
     has_param_headers: bool = False
     """Whether headers must repeat arguments of any of them, hidden ones included."""
     rendered: dict[Hashable, Any] = field(default_factory=dict)
-    definitions: dict[Hashable, dict[int, bytes]] | None = None
-    """Rendered definitions by the identity of their entry, for all parts of a list; None if it has one part."""
+    definitions: dict[Hashable, dict[int, tuple[bytes, bytes]]] | None = None
+    """Rendered definitions, and the digest of each, by the identity of their entry, for all parts of a list; None if it
+    has one part."""
 
     @property
     def may_collide(self) -> bool:
@@ -223,6 +224,7 @@ class SourceEntries:
 
 
 _ByServer = Mapping[str, ServerEntries | None]
+_WITH_TEMPLATES = (RESOURCE, Kind.TEMPLATE)
 
 
 @dataclass(frozen=True)
@@ -477,13 +479,12 @@ class Catalog:
     def is_remembered(self, ref: EntryRef) -> bool:
         """Whether the list that would have the entry is the one of an earlier process. A resource may also be one of a
         template."""
-        return self._is_remembered(ref.source, ref.kind) or (
-            ref.kind is RESOURCE and self._is_remembered(ref.source, Kind.TEMPLATE)
-        )
-
-    def _is_remembered(self, source: Source, kind: Kind) -> bool:
-        found = self._lists[kind].get(source.server, {}).get(source)  # as `_list`, for speed
-        return found is not None and found.remembered
+        source = ref.source
+        for kind in _WITH_TEMPLATES if ref.kind is RESOURCE else (ref.kind,):  # no generator: every call asks
+            found = self._lists[kind].get(source.server, {}).get(source)  # as `_list`, for speed
+            if found is not None and found.remembered:
+                return True
+        return False
 
     def _listed(self, source: Source, kind: Kind) -> SourceEntries | None:
         return None if (found := self._list(source, kind)) is None else found.listed
@@ -633,7 +634,7 @@ class Catalog:
         parts: dict[Audience, ServerEntries] = {}
         offered: dict[str, Sequence[Entry | None]] = {}
         made: dict[tuple[int, int, frozenset[str]], ServerEntries] = {}
-        definitions: dict[Hashable, dict[int, bytes]] | None = {} if len(audiences) > 1 else None
+        definitions: dict[Hashable, dict[int, tuple[bytes, bytes]]] | None = {} if len(audiences) > 1 else None
         for audience in audiences:
             name, caller = audience
             view = views[name]
@@ -938,7 +939,7 @@ async def _part(
     view: CatalogView,
     offered: Sequence[Entry | None],
     verdicts: Sequence[bool],
-    definitions: dict[Hashable, dict[int, bytes]] | None,
+    definitions: dict[Hashable, dict[int, tuple[bytes, bytes]]] | None,
     by_name: Mapping[str, Entry] | None,
 ) -> ServerEntries:
     """The part of a list of a source for one audience.

@@ -75,10 +75,14 @@ class CallerError(ColonnadeError):
 
 
 class InvalidRequest(CallerError):
+    """The message is no valid JSON-RPC request, or may not be sent now."""
+
     code = -32600
 
 
 class MethodNotFound(CallerError):
+    """The method is unknown, or nothing that the client sees offers it."""
+
     code = -32601
 
     @classmethod
@@ -88,6 +92,8 @@ class MethodNotFound(CallerError):
 
 
 class InvalidParams(CallerError):
+    """The params are not what the method wants."""
+
     code = -32602
 
 
@@ -96,22 +102,32 @@ class AmbiguousMembers(InvalidParams):
 
 
 class UnknownState(InvalidParams):
-    """The `requestState` is none that was given out for this request, or is over; in the form of the official SDKs."""
+    """The `requestState` is none that was given out for this request, or is over; in the form of the official SDKs.
 
-    def __init__(self) -> None:
+    Args:
+        why: what is known of it.
+    """
+
+    def __init__(self, why: str = "Invalid or expired requestState") -> None:
         data = Raw(b'{"reason":"invalid_request_state"}')
-        super().__init__("Invalid or expired requestState; send the request again from the beginning", data=data)
+        super().__init__(f"{why}; send the request again from the beginning", data=data)
 
 
 class UnknownEntry(CallerError):
+    """The tool or prompt does not exist, or is denied: the client is not told which."""
+
     code = -32602
 
 
 class ResourceNotFound(CallerError):
+    """The resource does not exist, or is denied: the client is not told which."""
+
     code = -32002
 
 
 class HeaderMismatch(CallerError):
+    """A header of the request says something else than its body (2026-07-28)."""
+
     code = -32020
 
 
@@ -128,6 +144,8 @@ class UnsupportedVersion(CallerError):
 
 
 class TooManyRequests(CallerError):
+    """A limit of Colonnade is reached. `data.retryAfterMs` says when to try again."""
+
     code = TOO_MANY_REQUESTS
 
 
@@ -154,26 +172,38 @@ class ServerErrorResponse(UpstreamError):
 
 
 class Forbidden(UpstreamError):
+    """The rules deny these arguments, or a person refused."""
+
     code = 403
 
 
 class Unconfirmed(UpstreamError):
+    """Nobody confirmed the call in time, or nobody is there who could."""
+
     code = UNCONFIRMED
 
 
 class StaleApproval(UpstreamError):
+    """The entry is held, or is not any more what the person agreed to."""
+
     code = 409
 
 
 class TooManyResources(UpstreamError):
+    """A limit of the server is reached, such as its dedicated instances."""
+
     code = TOO_MANY_REQUESTS
 
 
 class TooLarge(UpstreamError):
+    """A message is larger than its limit."""
+
     code = TOO_LARGE
 
 
 class Unavailable(UpstreamError):
+    """The server is not there: it has failed, is starting, or is disabled."""
+
     code = 503
 
 
@@ -182,7 +212,7 @@ class SessionLost(Unavailable):
 
 
 class LoginNeeded(Unavailable):
-    pass
+    """A person must log in at the server first."""
 
 
 class LoginLost(LoginNeeded):
@@ -190,14 +220,20 @@ class LoginLost(LoginNeeded):
 
 
 class ProtocolViolation(UpstreamError):
+    """The server's answer is not what the protocol allows."""
+
     code = 502
 
 
 class Interrupted(UpstreamError):
+    """The connection ended in the middle of the call, whose outcome is unknown."""
+
     code = 502
 
 
 class TimedOut(UpstreamError):
+    """The server did not answer in time."""
+
     code = 504
 
 

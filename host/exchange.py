@@ -100,6 +100,8 @@ class Caller(Struct, frozen=True, eq=False, weakref=True):
     """Name and version that the client gives itself, in its own words, which nothing checks: people see an excerpt."""
     search: SearchChoice | None = None
     """None without a session: each request is decided about by itself."""
+    on_dedicated: Callable[[], object] | None = None
+    """Called when an instance is started for this caller alone, whose state ends with this process."""
 
     @property
     def viewer(self) -> Viewer:
@@ -177,6 +179,9 @@ class Exchange(Struct, frozen=True, eq=False):
     """The search tool that the call came through; empty if the client named the tool itself."""
     scope: CallScope | None = None
     """The scope of the request, whose deadline a call sets, if it is answered in the task of the request."""
+    on_sent: Callable[[str], object] | None = None
+    """Called with the id of the server at the moment of sending: from then on the server may have executed the request.
+    None if nobody has to know."""
 
 
 class Answered(Struct, frozen=True):

@@ -1,8 +1,9 @@
 """The heap: garbage is collected when that is cheap, and freed memory goes back to the system.
 
 Python makes a full collection of garbage for every 70,000 objects that stay, which takes 120 ms beside a thousand
-connections. Nearly all cycles die young, so the automatic one is made three times less often, and another one while few
-tasks run.
+connections, and 200 ms beside 200 servers with 50 tools each. Nearly all cycles die young, so here a full one is made
+while few tasks run, or for three times as many objects. In place of the first of these, beside a start of many servers,
+what is there is left out of all later ones.
 
 Python takes objects of more than 512 bytes from the C library. That of GNU keeps what was freed, and once a large block
 was freed it no longer maps large blocks one by one (mallopt(3), M_MMAP_THRESHOLD). Measured: of 400 MiB that a host had
@@ -50,10 +51,16 @@ SHARE = 0.005
 """Largest part of the time that collections may take: beside a list of 10,000 tools one takes 15 ms."""
 
 
+MANY = 23
+"""Collections of young objects after which a full one is due: some 200,000 objects have stayed."""
+STARTING = 60.0
+"""Seconds in which what stays is mostly what a start made: definitions, servers and their connections."""
+
+
 def spare_collections() -> None:
     """Collect garbage from now on, with fewer full collections; to be called once all is imported."""
     gc.freeze()  # what was imported stays: a collection need not look at it
-    gc.set_threshold(YOUNG, 2, 23)  # a full one for some 200,000 objects that stay
+    gc.set_threshold(YOUNG, 2, 3 * MANY)  # a full one by itself only where `collect` gets no turn
     gc.enable()
 
 
@@ -67,15 +74,21 @@ def tune() -> None:
 
 
 async def collect() -> None:
-    """Collect garbage while few tasks run, until cancelled."""
-    took = 0.0
+    """Collect garbage while few tasks run, or when much has stayed, until cancelled."""
+    began = due = trio.current_time()
+    is_frozen = False
     while True:
-        await trio.sleep(max(COLLECT_EVERY, took / SHARE))
-        has_survivors = gc.get_count()[2] > 0
-        if has_survivors and trio.lowlevel.current_statistics().tasks_living <= FEW_TASKS:
-            began = time.perf_counter()
+        await trio.sleep(COLLECT_EVERY)
+        now, survivors = trio.current_time(), gc.get_count()[2]
+        is_quiet = now >= due and trio.lowlevel.current_statistics().tasks_living <= FEW_TASKS
+        if survivors >= MANY and not is_quiet and now < began + STARTING and not is_frozen:
+            # Once only: of what is left out, cycles that end later are never freed.
+            gc.freeze()
+            is_frozen = True
+        elif survivors >= MANY or (survivors > 0 and is_quiet):
+            started = time.perf_counter()
             gc.collect()
-            took = time.perf_counter() - began
+            due = now + (time.perf_counter() - started) / SHARE
 
 
 async def give_back(memory: Budget) -> None:

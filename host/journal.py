@@ -9,17 +9,26 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+import trio
+from msgspec import Raw, Struct
 
+from config import ServerSpec
 from host.attempts import SENTENCES, Attempt, Reason
+from host.jsonrpc.messages import Failure, Id, ParsedInput, Request, Success
+from host.peer.peer import Peer, SendRequest
+from host.wire.asgi import Headers
 
 EXCERPT_LENGTH = 200
 """Characters of a text of a peer that an event repeats."""
+OBSERVED = "observed"
+"""Key of the `Answering` that is kept with a request."""
 MAX_OUTPUT_LINES = 200
 """Lines of output that are kept for each server."""
 
@@ -355,6 +364,10 @@ class ServerRequestRefused:
     server: str
     request: str
     why: str
+    caller: str = ""
+    """Empty if it is not certain which client was meant."""
+    trace_id: str = ""
+    """See `Answering`."""
 
     def __str__(self) -> str:
         return f"{self.server}: {self.request} refused: {self.why}"
@@ -370,10 +383,19 @@ class RequestCompleted(Struct, frozen=True, gc=False):
     caller: str
     verdict: str
     outcome: str
-    """`answered`, `called off`, `failed`, or `error` and its code."""
+    """`answered`, `called off`, `failed`, or `error` and its code; of a request of a server `handed on` to a client
+    that answers with a request of its own, and `told`, of roots that a person let the server have."""
     seconds: float
     size: int = 0
     """Bytes of the result."""
+    audit: int = 0
+    """The number of the decision's record in the audit."""
+    trace_id: str = ""
+    """See `Answering`."""
+    method: str = ""
+    """Empty for a request of a server."""
+    sent: int = 0
+    """Bytes of the arguments."""
 
     @property
     def severity(self) -> Severity:
@@ -393,9 +415,14 @@ class RequestFailed:
     why: str
     said: str
     """Quoted; see `sanitize.quoted`."""
+    caller: str = ""
+    """Empty for a request of Colonnade's own."""
+    trace_id: str = ""
+    """See `Answering`."""
 
     def __str__(self) -> str:
-        return f"{self.server}: a request failed: {self.why}; {self.said}"
+        caller = f" for {self.caller}" if self.caller else ""
+        return f"{self.server}: a request{caller} failed: {self.why}; {self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +521,17 @@ class AuditFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryFailed:
+    """The index of the history cannot be written. Calls go on, and it is made up for."""
+
+    severity: ClassVar = Severity.WARNING
+    why: str
+
+    def __str__(self) -> str:
+        return f"history: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class DefinitionsLost:
     """The approvals are lost, so nothing is approved."""
 
@@ -555,6 +593,17 @@ class ConsoleFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsFailed:
+    """The address of the metrics could not be had; all else goes on."""
+
+    severity: ClassVar = Severity.ERROR
+    why: str
+
+    def __str__(self) -> str:
+        return f"there are no metrics: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class NoticeFailed:
     """People could not be told that a call waits. `way`: the entry of the configuration. Later failures are not told
     until it has worked again."""
@@ -565,6 +614,18 @@ class NoticeFailed:
 
     def __str__(self) -> str:
         return f"{self.way}: nobody could be told what waits: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsNotStored:
+    """What outlives the process of sessions over HTTP could not be stored; they are served all the same. Later failures
+    are not told until it has worked again."""
+
+    severity: ClassVar = Severity.WARNING
+    why: str
+
+    def __str__(self) -> str:
+        return f"new sessions would end with this process: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -633,6 +694,10 @@ class InternalError:
     severity: ClassVar = Severity.ERROR
     where: str
     problem: BaseException
+    caller: str = ""
+    """Empty if it was no request of a client."""
+    trace_id: str = ""
+    """See `Answering`."""
 
     def __str__(self) -> str:
         return f"{self.where}: internal error: {self.problem!r}"
@@ -673,12 +738,98 @@ Event = (
     | DecisionMade
     | DefinitionChanged
     | AuditFailed
+    | HistoryFailed
     | DefinitionsLost
     | ConfigReloaded
     | ConsoleFailed
+    | MetricsFailed
     | NoticeFailed
+    | SessionsNotStored
     | RuleUnused
 )
+
+
+class Hop(NamedTuple):
+    """The facts of a connection to a peer, for whoever watches requests; empty where they are not known.
+
+    Attributes:
+        revision: The name of the protocol revision, one that Colonnade knows.
+        transport: As OpenTelemetry names it.
+    """
+
+    revision: str = ""
+    transport: Literal["tcp", "pipe", ""] = ""
+
+
+UNKNOWN_HOP = Hop()
+
+
+class Answering(Protocol):
+    """A request of a client, or of a server, while it is answered here."""
+
+    @property
+    def trace_id(self) -> str:
+        """The id of its trace, 32 hexadecimal digits; empty if there is none."""
+
+    def on_wait(self, what: str, seconds: float) -> None:
+        """It has waited for this; see `waiting`."""
+
+    def end(self, answer: Success | Failure | None) -> None:
+        """It is answered with this; None if it was called off."""
+
+
+class Asking(Answering, Protocol):
+    """A request of a server to a client, from its arrival to the answer that its server gets."""
+
+    def sent(self, params: dict[str, Raw]) -> dict[str, Raw]:
+        """It is sent to its client now; the params with which it is."""
+
+
+class Observer(Protocol):
+    """Watches requests: metrics, traces. It does not wait by itself."""
+
+    @property
+    def received(self) -> Callable[[ParsedInput, Headers], None] | None:
+        """Takes each message that came over HTTP, and the headers of its request; None if they do not matter."""
+
+    def answering(self, request: Request, hop: Hop = UNKNOWN_HOP) -> Answering:
+        """Called when the request is about to be answered. `hop`: to its client."""
+
+    def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
+        """A function that sends requests to this server, watched; `send` does it unwatched, over this peer."""
+
+    def asking(
+        self, server: str, revision: str, method: str, params: Mapping[str, Raw], id: Id | None, during: Request | None
+    ) -> Asking:
+        """Called when a server's request for a client is about to be admitted.
+
+        Args:
+            revision: that of the server's connection.
+            params: as the server wrote them.
+            id: None if it is part of a result.
+            during: the request of the client in which it belongs; None if in none.
+        """
+
+
+def observed_of(request: Request) -> Answering | None:
+    """The request as it is observed; None if it is not."""
+    found: Answering | None = request.__dict__.get(OBSERVED)
+    return found
+
+
+def trace_id_of(observed: Answering | None) -> str:
+    return "" if observed is None else observed.trace_id
+
+
+@contextmanager
+def waiting(observed: Answering | None, what: Literal["person", "slot", "server"]) -> Iterator[None]:
+    """For the block, a request waits for this. Not for what most requests pass without waiting."""
+    began = trio.current_time()
+    try:
+        yield
+    finally:
+        if observed is not None:
+            observed.on_wait(what, trio.current_time() - began)
 
 
 class OutputRecord(NamedTuple):
@@ -697,9 +848,11 @@ class Journal:
     Attributes:
         dropped: counts of what was dropped, by server and reason.
         means: those that confine the program that a server started last.
+        observer: watches the requests; None: nothing does, and a request makes no step more.
     """
 
     def __init__(self) -> None:
+        self.observer: Observer | None = None
         self._readers: list[tuple[Callable[[Any], None], tuple[type, ...]]] = []
         self._readers_of: dict[type, list[Callable[[Any], None]]] = {}
         self.dropped: dict[str, Counter[str]] = {}
@@ -710,6 +863,12 @@ class Journal:
         self.subscribe(self._keep_output, OutputLine)
         self.subscribe(self._keep_refusal, SandboxRefused)
         self.subscribe(self._keep_means, ServerConfined)
+
+    def unobserved(self) -> Journal:
+        """The same journal, for requests that are our own."""
+        found = copy(self)
+        found.observer = None
+        return found
 
     def subscribe(self, reader: Callable[[Any], None], *kinds: type) -> None:
         """`reader` is called for every event of these kinds (without any: for all) from now on; it must not wait and

@@ -12,18 +12,21 @@ from types import MappingProxyType
 
 import trio
 
-from config import AuditDetail, Config, ConfigError, Secret, StdioServer, Unconfined, load
+from config import AuditDetail, Config, ConfigError, HistoryDetail, Secret, StdioServer, Unconfined, load
 from config.diff import difference, have_equal_order, listen_in_effect
 from config.environment import differing, new_values
+from host.audit.contents import Contents
 from host.client_process import ClientProcess
 from host.journal import ConfigReloaded
 from host.memory import Budget
 from host.policy.confinement import settled
+from host.policy.decision_log import DecisionLog
 from host.policy.rows import ChangeRow
 from host.policy.widening import changes_as_data, widenings, without_widenings
 from host.storage.store import StateError
 from host.upstream.own_command import starts_colonnade
 from host.upstream.runtime import Runtime
+from host.upstream.server_secrets import secrets_of
 from host.upstream.upstreams import Upstreams
 from host.wire.certificate import Certificate, CertificateError
 
@@ -346,13 +349,22 @@ class LiveConfig:
         self._runtime.catalog.set_views(views, views.audiences())
         self._runtime.gate.authorizer.confirmations.spec = config.ask
         self._memory.total = config.message_memory(self._initial.capacity)
-        self._runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
+        record_contents(self._runtime.gate.decision_log, config)
         self._runtime.gate.replace(config.servers, config.callers)
         if self._runtime.logins is not None:
             self._runtime.logins.keep_only(config.servers)
         self._upstreams.apply(config.servers, restarted)
         for client in self._clients:
             client.refused = differing(config.servers, client.environment)
+
+
+def record_contents(decision_log: DecisionLog, config: Config) -> None:
+    """Have records hold of arguments and results what this configuration says."""
+    decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
+    kept = None if config.history is None or not decision_log.has_files else config.history.arguments
+    decision_log.contents = (
+        None if kept is None else Contents(None if kept is HistoryDetail.FULL else secrets_of(config))
+    )
 
 
 def _choices(config: Config) -> list[Unconfined | None]:

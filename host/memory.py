@@ -25,6 +25,8 @@ from collections.abc import Callable, Hashable
 from enum import StrEnum
 from types import TracebackType
 
+from msgspec import Struct, field
+
 from config.model import DEFAULT_MEMORY
 
 MIN_IDLE = 0.1
@@ -76,28 +78,23 @@ class OverBudget(Exception):
     """The charge does not fit, or the holding was dropped. Nothing was charged."""
 
 
-class Holding:
+class Holding(Struct, eq=False):
     """Bytes held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
 
-    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "of", "revoked", "size", "touched_at", "use")
-
-    def __init__(
-        self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None, of: Hashable, *, firm: bool
-    ) -> None:
-        self.size = 0
-        self.use = use
-        self.drop = drop
-        self.firm = firm
-        self.dropped = False
-        """Whether it was dropped, and can hold nothing more."""
-        self.of = of
-        self.revoked = ""
-        """The reason for which it was dropped by `Budget.revoke`; empty if it was not."""
-        self.touched_at = budget.now()
-        self.idle = False
-        """Whether it is kept only for a possible later request; it then counts as not moving."""
-        self._budget = budget
-        self._account = account
+    _budget: Budget
+    _account: _Account
+    use: Use
+    drop: Callable[[], None] | None
+    of: Hashable
+    firm: bool
+    touched_at: float
+    size: int = 0
+    dropped: bool = False
+    """Whether it was dropped, and can hold nothing more."""
+    revoked: str = ""
+    """The reason for which it was dropped by `Budget.revoke`; empty if it was not."""
+    idle: bool = False
+    """Whether it is kept only for a possible later request; it then counts as not moving."""
 
     def resize(self, size: int) -> None:
         """Set the size in bytes.
@@ -113,7 +110,7 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        budget, account = self._budget, self._account
+        budget = self._budget
         if self.dropped:
             if more > 0:
                 raise OverBudget
@@ -123,10 +120,10 @@ class Holding:
         elif self.firm or budget.used + more > budget.total or budget._firm > budget.total // 2:
             budget._make_room(self, more)
         self.size += more
-        account.used += more
+        self._account.used += more
         budget.used += more
         if self.firm:
-            account.firm += more
+            self._account.firm += more
             budget._firm += more
         self.touched_at = budget.now()
 
@@ -138,7 +135,8 @@ class Holding:
         """Release everything; further calls have no effect."""
         account = self._account
         if self in account.holdings:
-            self.grow(-self.size)
+            if self.size:
+                self.grow(-self.size)
             self.dropped = True
             # The holder and its holding refer to each other; without this they would wait for the garbage collector
             self.drop = None
@@ -155,16 +153,13 @@ class Holding:
         self.release()
 
 
-class _Account:
+class _Account(Struct, eq=False):
     """The holdings of one owner. `firm`: the part of `used` that is firm."""
 
-    __slots__ = ("firm", "holdings", "owner", "used")
-
-    def __init__(self, owner: Owner) -> None:
-        self.owner = owner
-        self.used = 0
-        self.firm = 0
-        self.holdings: set[Holding] = set()
+    owner: Owner
+    used: int = 0
+    firm: int = 0
+    holdings: set[Holding] = field(default_factory=set)
 
 
 class Budget:
@@ -209,7 +204,7 @@ class Budget:
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = _Account(owner)
-        holding = Holding(self, account, use, drop, of, firm=firm or drop is None)
+        holding = Holding(self, account, use, drop, of, firm or drop is None, self.now())
         account.holdings.add(holding)
         try:
             if size:
@@ -228,6 +223,10 @@ class Budget:
                     holding.revoked = why
                     if holding.drop is not None:
                         holding.drop()
+
+    def holdings(self, use: Use) -> set[Holding]:
+        """The holdings that there are for this use, also those of no bytes."""
+        return {each for account in self._accounts.values() for each in account.holdings if each.use is use}
 
     def by_use(self) -> dict[str, int]:
         """Bytes held now, for each use."""

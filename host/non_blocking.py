@@ -7,7 +7,20 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TextIO
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+
+class WrittenStream(Protocol):
+    """What the thread writes to."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool: ...
+
 
 MAX_QUEUED = 10_000
 """Pieces of text that wait for a slow reader; further ones are dropped."""
@@ -18,17 +31,20 @@ CLOSE_TIMEOUT = 1.0
 class NonBlockingStream:
     """Writes text to `stream` in the background. Errors of the stream are ignored: nobody reads it any more."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: WrittenStream) -> None:
         self._stream = stream
-        self._queue: queue.Queue[str | None] = queue.Queue(MAX_QUEUED)
+        self._queue: queue.Queue[str | Callable[[], None] | None] = queue.Queue(MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="colonnade-output", daemon=True)
         self._thread.start()
 
     def write(self, text: str) -> None:
-        try:
+        with suppress(queue.Full):
             self._queue.put_nowait(text)
-        except queue.Full:
-            return
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call the function in the thread that writes, behind the text that waits. It must not raise."""
+        with suppress(queue.Full):
+            self._queue.put_nowait(function)
 
     def flush(self) -> None:
         """No effect: every piece is flushed when it is written."""
@@ -46,6 +62,9 @@ class NonBlockingStream:
 
     def _run(self) -> None:
         while (text := self._queue.get()) is not None:
+            if not isinstance(text, str):
+                text()
+                continue
             try:
                 self._stream.write(text)
                 self._stream.flush()

@@ -30,6 +30,7 @@ from host.jsonrpc.raw import (
     is_string,
     items,
     members,
+    respelled,
     string,
 )
 from host.jsonrpc.twins import describe_twin, fold_name
@@ -141,10 +142,17 @@ def edit(kind: Kind, definition: bytes, override: Override) -> Edited:
         if "title" in annotations:  # the title of older revisions
             found["annotations"] = encode_object({**annotations, "title": found["title"]})
     if not override.arguments:
-        return Edited(bytes(encode_object(found)), None)
+        return Edited(_edited(definition, found), None)
     edit_arguments = _edit_tool if kind is Kind.TOOL else _edit_prompt
     known = edit_arguments(found, override.arguments)
-    return Edited(bytes(encode_object(found)), _argument_edit(override.arguments, known))
+    return Edited(_edited(definition, found), _argument_edit(override.arguments, known))
+
+
+def _edited(definition: bytes, found: dict[str, Raw]) -> bytes:
+    """The definition with these members, or as it was if they say the same: of long definitions, lists are compared by
+    their bytes."""
+    edited = bytes(encode_object(found))
+    return definition if respelled(edited) == respelled(definition) else edited
 
 
 async def edit_off_loop(kind: Kind, definition: bytes, override: Override) -> Edited:

@@ -191,7 +191,7 @@ class Options:
     Attributes:
         file: the configuration file; empty if there is none.
         state: the state directory.
-        log_level: the level of a host that is started; empty if none is given.
+        log_level: the levels of the log of a host that is started; empty if none are given.
         view: the view that the client is to have; empty for none.
     """
 
@@ -220,7 +220,9 @@ def read_options(arguments: list[str], environ: Mapping[str, str]) -> Options | 
             return None
         else:
             file = each
-    if not stdio or given.get("--log-level", "warning") not in _LEVELS:
+    # Which parts of the log there are, the host that is started knows.
+    levels = given.get("--log-level", "warning").split(",")
+    if not stdio or any(each.rpartition("=")[2] not in _LEVELS for each in levels):
         return None
     if not file:
         file = next((each for each in (CONFIG_NAME, users_config(environ)) if os.path.lexists(each)), "")

@@ -9,18 +9,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import secrets
 import struct
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING
+
+import trio
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+    from config import Fleet
+
 PREFIX = "c1."
 """Format of the text, which is authenticated with the rest."""
 KEY_BYTES = 32
+CIPHERS = "cryptography.hazmat.primitives.ciphers.aead"
+BOOT_BYTES = 8
 
 # The cipher takes 96 bits (RFC 8439, 2.8). Random nonces are safe for some 2**32 texts of one key, which would take
 # days to make.
@@ -43,29 +53,43 @@ class Seal:
     Args:
         key: KEY_BYTES secret bytes.
         now: clock with Unix time, which continues when the process ends.
+        former: keys that seal nothing, and open what was sealed with them: those before a change of the key, or the
+            next one, until all processes that share it have it.
 
     Raises:
-        ValueError: the key has another length.
+        ValueError: a key has another length.
     """
 
-    def __init__(self, key: bytes, now: Callable[[], float] = time.time) -> None:
-        if len(key) != KEY_BYTES:
+    def __init__(self, key: bytes, now: Callable[[], float] = time.time, former: Sequence[bytes] = ()) -> None:
+        if any(len(each) != KEY_BYTES for each in (key, *former)):
             raise ValueError(f"expected {KEY_BYTES} bytes")
-        self._key = key
+        self._keys = (key, *former)
         self._now = now
+        self.boot = secrets.token_hex(BOOT_BYTES)
+        """Id of this process among those that have the keys, one after the other or at once. Sealed content may name
+        it, where only the process that sealed it can make use of it."""
 
     @cached_property
-    def _cipher(self) -> ChaCha20Poly1305:
+    def _ciphers(self) -> tuple[ChaCha20Poly1305, ...]:
         from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305  # many hosts never seal anything
 
-        return ChaCha20Poly1305(self._key)
+        return tuple(map(ChaCha20Poly1305, self._keys))
+
+    async def ready(self) -> None:
+        """Load the cipher, if `seal` would do so, in a thread: it would hold the event loop for some 20 ms."""
+        if CIPHERS not in sys.modules:
+            await trio.to_thread.run_sync(import_module, CIPHERS)
+
+    def has_ended(self, boot: str) -> bool:
+        """Whether a process that had the keys has ended, by its id: as far as is known here, each but this one."""
+        return boot != self.boot
 
     def seal(self, purpose: str, binding: bytes, content: bytes, lifetime: float) -> str:
         """The content as text that nobody else can read, change or make: visible ASCII without padding, a third longer
         plus some 50 characters. It can be opened for `lifetime` seconds."""
         expires_at = self._now() + lifetime
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(expires_at) + content, _context(purpose, binding))
+        sealed = nonce + self._ciphers[0].encrypt(nonce, _UNTIL.pack(expires_at) + content, _context(purpose, binding))
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
 
     def unseal(self, purpose: str, binding: bytes, text: str) -> bytes:
@@ -80,14 +104,24 @@ class Seal:
         from cryptography.exceptions import InvalidTag
 
         nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
-        try:
-            opened = self._cipher.decrypt(nonce, rest, _context(purpose, binding))
-        except InvalidTag:
-            raise InvalidSeal from None
+        for cipher in self._ciphers:
+            with suppress(InvalidTag):
+                opened = cipher.decrypt(nonce, rest, _context(purpose, binding))
+                break
+        else:
+            raise InvalidSeal
         (until,) = _UNTIL.unpack_from(opened)
         if not self._now() < until:
             raise InvalidSeal
         return opened[_UNTIL.size :]
+
+    def digests(self, purpose: str, content: bytes) -> Iterator[bytes]:
+        """KEY_BYTES bytes for each key, the present one first, that only its holders can compute: equal for an equal
+        purpose and content."""
+        for key in self._keys:
+            digest = hashlib.blake2b(key=key, digest_size=KEY_BYTES, person=b"colonnade digest")
+            digest.update(_context(purpose, content))
+            yield digest.digest()
 
 
 def derive_key(secret: bytes, use: bytes) -> bytes:
@@ -99,6 +133,11 @@ def derive_key(secret: bytes, use: bytes) -> bytes:
     if len(secret) != KEY_BYTES:
         raise ValueError(f"expected {KEY_BYTES} bytes")
     return hashlib.blake2b(use, key=secret, digest_size=KEY_BYTES, person=b"colonnade seal").digest()
+
+
+def fleet_keys(use: bytes, fleet: Fleet) -> tuple[bytes, ...]:
+    """The keys of a fleet for one use; the first one is for what is made from now on."""
+    return tuple(derive_key(secret, use + b" " + fleet.name.encode()) for secret in fleet.secrets)
 
 
 def _context(purpose: str, binding: bytes) -> bytes:

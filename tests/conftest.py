@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -18,8 +18,13 @@ from hypothesis import HealthCheck, settings
 from trio.abc import Clock
 from trio.testing import MockClock
 
+from host.seal import CIPHERS
 from tests.kit.examples import examples
+from tests.kit.folders import folder
 from tests.kit.kernel import NOT_HERE
+
+if TYPE_CHECKING:
+    from tests.kit.postgres import PostgresServer
 
 # How long an example takes, and how soon there is one, depends on what else the machine does.
 settings.register_profile(
@@ -29,6 +34,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")
+
+# A host loads it in a thread when it first seals: a clock that jumps would jump meanwhile.
+import_module(CIPHERS)
 
 # No test shows anything on the desktop of whoever runs it: there is no session bus, unless a test makes one.
 os.environ.pop("DBUS_SESSION_BUS_ADDRESS", None)
@@ -114,3 +122,24 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         report.outcome = "failed"
         report.longrepr = f"skipped, which no test may be in CI: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In memory, but for slow tests and those that are marked so: each decision that is stored waits for a disk, and
+    pytest looks at the folders of all tests before for a name that is free."""
+    if any(request.node.get_closest_marker(mark) for mark in ("disk", "slow")):
+        yield tmp_path_factory.mktemp("disk")
+        return
+    with folder(of_programs=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the run."""
+    from tests.kit.postgres import shared_server  # most processes of a run need none of it
+
+    base = tmp_path_factory.getbasetemp()
+    with shared_server(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) as server:
+        yield server

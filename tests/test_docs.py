@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import reference_page
+
 ROOT = Path(__file__).parent.parent
 SECURITY = (ROOT / "docs" / "security.md").read_text("utf-8")
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", SECURITY)
@@ -82,3 +84,14 @@ def test_each_dependency_at_runtime_is_imported_and_comes_not_merely_with_anothe
     modules = packages_distributions()
     idle = [name for name in RUNTIME if not any(name in map(str.lower, modules.get(each, ())) for each in imported)]
     assert idle == []
+
+
+def test_the_reference_is_that_of_the_code() -> None:
+    """`python -m tests.reference_page > docs/reference.md` writes it anew."""
+    assert (ROOT / "docs" / "reference.md").read_text("utf-8") == reference_page.page()
+
+
+def test_each_option_key_event_and_error_code_says_what_it_means() -> None:
+    assert [
+        line for line in reference_page.page().splitlines() if line.startswith("| ") and line.endswith("|  |")
+    ] == []

@@ -21,11 +21,17 @@ DEFERRED_IN = (
     *("host.__main__", "host.relay", "host.cli.", "host.seal", "host.oauth.assertion", "host.wire.issuer_http"),
     *("host.wire.certificate", "host.notify.notices", "config.load", "config.read"),
     *("host.wire.keeper", "host.upstream.confinement", "host.upstream.contained", "host.upstream.installations"),
-    "host.policy.fingerprint",
+    *(
+        "host.policy.fingerprint",
+        "host.storage.choice",
+        "host.fleet.entrance",
+        "host.telemetry.entrance",
+        "host.history.entrance",
+    ),
 )
 """Modules that import inside functions. Commands do it for what they need of the program: help and completion load none
-of it. The others do it for what most hosts never use: cryptography, httpx, jeepney, TOML, the sandbox, and the thirty
-modules that read files of desktop hosts."""
+of it. The others do it for what most hosts never use: cryptography, httpx, jeepney, psycopg, prometheus_client, TOML,
+the sandbox, and the thirty modules that read files of desktop hosts."""
 
 UNTESTED = {  # sources without a test file of their own name: this list may only get shorter
     # types and constants alone

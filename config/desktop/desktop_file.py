@@ -25,7 +25,8 @@ from config.references import CannotExpandError, Expander
 
 OWN_TOP_KEYS = frozenset(
     {
-        *("listen", "start_grace", "watch", "daemon", "ask", "console", "audit", "memory", "capacity"),
+        *("listen", "start_grace", "watch", "daemon", "drain", "ask", "console", "audit", "memory", "capacity"),
+        *("history", "fleet", "metrics", "traces"),
         *("callers", "views", "default_view"),
     }
 )

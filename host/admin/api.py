@@ -32,6 +32,7 @@ import trio
 from config import Channel
 from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
 from host.admin.schema import (
+    HISTORY_REQUESTS,
     REQUESTS,
     SECTIONS,
     AdminApi,
@@ -44,11 +45,15 @@ from host.admin.schema import (
     ConsoleLink,
     DefinitionList,
     Done,
+    HistoryApi,
+    HistoryList,
+    HistoryRecords,
     HostInfo,
     HostStatus,
     LoginProposal,
     MalformedRequest,
     ServerLog,
+    ServerTraffic,
     StateApi,
     StateSections,
     read_request,
@@ -158,6 +163,9 @@ ROUTES = (
             ("explain", "Explain what would become of a call", Explanation),
             ("callers/view", "What a caller sees in a view", CallerView),
             ("servers/log", "The last lines of a server's standard error", ServerLog),
+            ("servers/traffic", "What a server has done in the last hour and the last day", ServerTraffic),
+            ("history/list", "Search the calls of the past", HistoryList),
+            ("history/call", "A call of the past with its records of the audit", HistoryRecords),
             ("servers/control", "Restart, enable or disable a server, or install its packages again", Done),
             ("configuration/reload", "Read the configuration file again", Done),
         )
@@ -202,6 +210,21 @@ def method_not_allowed(*allowed: str) -> Refused:
     return Refused(405, f"expected {' or '.join(allowed)}", headers={"allow": ", ".join(allowed)})
 
 
+async def read_small_body(receive: Receive) -> bytes:
+    """The body of a request.
+
+    Raises:
+        Refused: it is too long or too slow.
+        ClientGone: it will not arrive.
+    """
+    try:
+        return await read_body(receive, MAX_REQUEST)
+    except BodyTooLarge:
+        raise Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
+    except BodyTooSlow:
+        raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT:.0f} s") from None
+
+
 def _nothing() -> None:
     return
 
@@ -217,6 +240,8 @@ class AdminCaller:
         peer: the process that sent it, where the door knows that: it is recorded with what it decides.
         is_present: called with each sign of life that a stream sends.
         ends: events that end a stream of this caller.
+        history: gives the calls of the past that the caller may see when the body of its request has come, or raises
+            Refused. It may see nothing else, then, and decide nothing; None for the owner.
     """
 
     channel: Channel
@@ -224,6 +249,7 @@ class AdminCaller:
     peer: PeerProcess | None = None
     is_present: Callable[[], None] = _nothing
     ends: Collection[trio.Event] = field(default=())
+    history: Callable[[], HistoryApi] | None = None
 
 
 class AdminApp:
@@ -236,6 +262,9 @@ class AdminApp:
     def __init__(self, api: AdminApi, on_crash: Callable[[Exception], None]) -> None:
         self._api = api
         self._on_crash = on_crash
+        self._turn = trio.Lock()
+        """Held while a request of a caller that is not the owner is carried out: a search holds a thread, and the index
+        that the owner searches too."""
         self._routes = {(route.method, route.path): route for route in ROUTES}
         self._views: dict[str, Callable[[], Awaitable[object]]] = {
             API_PATH: self._versions,
@@ -278,6 +307,8 @@ class AdminApp:
             raise method_not_allowed(*allowed)
         if caller.channel not in route.doors:
             raise Refused(403, f"only the {route.doors[0].value} may ask for this")
+        if caller.history is not None and route.body not in HISTORY_REQUESTS:
+            raise Refused(403, "only the owner of the host may ask for this")
         if route.streams:
             await self._stream(caller, receive, send)
             return
@@ -302,13 +333,11 @@ class AdminApp:
         return {"link": self._api.console_url()}
 
     async def _carry_out(self, path: str, caller: AdminCaller, receive: Receive) -> object:
-        try:
-            data = await read_body(receive, MAX_REQUEST)
-        except BodyTooLarge:
-            raise Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
-        except BodyTooSlow:
-            raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT:.0f} s") from None
+        data = await read_small_body(receive)
         caller.check()
+        if caller.history is not None:
+            async with self._turn:
+                return await read_request(HISTORY_REQUESTS, path, data).carry_out(caller.history(), caller.channel)
         work = read_request(REQUESTS, path, data).carry_out(self._api, caller.channel)
         return await (work if caller.peer is None else run_within(partial(self._api.attributing, caller.peer), work))
 

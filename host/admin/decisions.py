@@ -3,7 +3,7 @@ state where none runs. Each gives one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -39,11 +39,17 @@ MAX_LIST_TEXT = 4 * 1024 * 1024
 _ALIKE = "several names look like this one: rename them, or deny them by a rule"
 
 
+_Spread = Callable[[], Awaitable[str]]
+"""Waits until the other processes of a fleet have taken over what was taken away, and says where that holds."""
+
+
 class PolicyAdmin:
     """The part of the admin API that needs no running host. All methods raise AdminError if it cannot be done."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self.spread_grants: _Spread | None = None
+        self.spread_definitions: _Spread | None = None
 
     def attributing(self, peer: PeerProcess) -> AbstractContextManager[None]:
         """For the block, which must not wait, the audit records this process with each decision."""
@@ -59,6 +65,17 @@ class PolicyAdmin:
     async def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Done:
         """Approve, reject or revoke a definition, which must be the one that was shown. `item`: as people see it, with
         its name made visible."""
+        await self._decide(item, fingerprint, decision, channel)
+        where = await self._spread(decision)
+        done = f"The {item.kind} {item.name} of {item.server}: {_OUTCOMES[decision]}.{where}"
+        return {"done": done.replace("  ", " ")}
+
+    async def _spread(self, decision: str) -> str:
+        if decision == "approve" or self.spread_definitions is None:
+            return ""
+        return f" This holds{await self.spread_definitions()}."
+
+    async def _decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> None:
         decide = {
             "approve": self._gate.definitions.approve,
             "reject": self._gate.definitions.reject,
@@ -76,7 +93,6 @@ class PolicyAdmin:
         with as_admin_errors():
             await decide(next(iter(matches), item), fingerprint, channel.value)
         self.mark_changed("held", "catalog", "servers")
-        return {"done": f"The {item.kind} {item.name} of {item.server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
     async def definitions(self, server: str, caller: str = "") -> DefinitionList:
         """All definitions that the server offers, and its rules; the texts until MAX_LIST_TEXT is reached."""
@@ -137,10 +153,10 @@ class PolicyAdmin:
         else:
             for held in chosen:
                 shown = msgspec.structs.replace(held.item, name=visible(held.item.name))
-                await self.decide(shown, held.fingerprint, decision, channel)
+                await self._decide(shown, held.fingerprint, decision, channel)
         self.mark_changed("held", "catalog", "servers")
-        count = len(chosen)
-        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
+        count, where = len(chosen), await self._spread(decision)
+        return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}.{where}"}
 
     async def choose_sandbox(self, server: str, sandbox: str, channel: Channel) -> Done:
         """Choose whether an untrusted program is confined that was approved before such programs were."""
@@ -161,7 +177,8 @@ class PolicyAdmin:
         if not revoked:
             raise AdminError("there is no such grant (any more)")
         self.mark_changed("grants")
-        return {"done": "The grant is revoked."}
+        where = "" if self.spread_grants is None else await self.spread_grants()
+        return {"done": f"The grant is revoked{where}."}
 
     async def explain(
         self, item: Item, arguments: dict[str, Any] | None, caller: str | None = None, view: str = ""

@@ -3,7 +3,7 @@ leads here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,7 +13,20 @@ from host.addresses import suffix_of
 from host.admin.caller_views import CallerViews
 from host.admin.decisions import PolicyAdmin, as_admin_errors
 from host.admin.login import CODE_LIFETIME
-from host.admin.schema import NO_HOST, AdminError, CallerView, Done, HostControl, LoginProposal, ServerLog
+from host.admin.past_calls import PastCalls, reader_of
+from host.admin.schema import (
+    NO_HOST,
+    AdminError,
+    CallerView,
+    Done,
+    HistoryList,
+    HistoryReader,
+    HistoryRecords,
+    HostControl,
+    LoginProposal,
+    ServerLog,
+    ServerTraffic,
+)
 from host.admin.state import StateReader
 from host.client_process import ClientRow
 from host.oauth.problem import OAuthProblem
@@ -61,6 +74,8 @@ class HostAdmin(PolicyAdmin):
         self.reader = StateReader(
             control, runtime, upstreams, self._caller_views, stdio=stdio, endpoint=endpoint, clients=clients
         )
+        self._of_history = lambda: self.reader.history, lambda: control.config
+        self._past_calls = PastCalls(*self._of_history)
 
     def mark_changed(self, *sections: str) -> None:
         self.reader.mark_changed(*sections)
@@ -233,6 +248,19 @@ class HostAdmin(PolicyAdmin):
         self._spec(server)
         lines = self._runtime.journal.output(server, after)
         return {"lines": [{"n": each.number, "t": each.t, "line": each.line, "stream": each.stream} for each in lines]}
+
+    async def server_traffic(self, server: str) -> ServerTraffic:
+        self._spec(server)
+        return self.reader.traffic(server)
+
+    async def past_calls(self, since: float | None, wanted: Mapping[str, Any]) -> HistoryList:
+        return await self._past_calls.past_calls(since, wanted)
+
+    async def past_call(self, id: str, place: int | None) -> HistoryRecords:
+        return await self._past_calls.past_call(id, place)
+
+    def history_reader(self, token: bytes) -> HistoryReader | None:
+        return reader_of(token, *self._of_history)
 
     def _means(self, server: str) -> str:
         return self._runtime.journal.means.get(server, "")

@@ -1,4 +1,5 @@
-"""Logins at the web console: one-time codes, and the sessions that they open. Pure; the clock is given.
+"""Logins at the web console: one-time codes and access tokens of callers, and the sessions that they open. Pure; the
+clock is given.
 
 A session has two credentials: a cookie, which scripts cannot read, and a secret, which the page keeps for its own
 origin and sends in a header. The cookie alone proves nothing: a browser sends it to every port of the same host, and
@@ -21,9 +22,9 @@ MAX_CODES = 16
 SESSION_IDLE_TIMEOUT = 12 * 3600.0
 """Seconds for which a session lives without its page."""
 MAX_SESSIONS = 16
-"""Sessions at a time; another one ends the one that was idle longest."""
+"""Sessions at a time of the owner, and of each access token; another one ends that of them which was idle longest."""
 MAX_FAILED_TRIES = 30
-"""Wrong codes a minute; beyond that no code is looked at until the minute is over."""
+"""Wrong codes and tokens a minute; beyond that, wrong ones are told so until the minute is over."""
 MAX_SEQUENCE = 2**53 - 1
 """The largest integer that the JavaScript of the page counts exactly."""
 
@@ -38,12 +39,14 @@ class TooManyTries(Exception):
 
 @dataclass(eq=False, slots=True)
 class ConsoleSession:
-    """One open console. `sequence` is the number of the last request that changed something."""
+    """One open console. `sequence` is the number of the last request that changed something. `token` is the digest of
+    the access token with which a caller has opened it; empty if a link has."""
 
     name: str
     cookie: bytes
     secret: bytes
     last_used: float
+    token: bytes = b""
     sequence: int = 0
 
 
@@ -79,24 +82,33 @@ class ConsoleSessions:
         Raises:
             TooManyTries: it is not known, and too many were not.
         """
-        now = self._clock()
-        if self._spend_code(_digest(code), now):
+        if self._spend_code(_digest(code), self._clock()):
             return True
-        # Wrong codes do not lock out the holder of a link: a code cannot be guessed, however many are tried.
+        self.count_failed_try()
+        return False
+
+    def count_failed_try(self) -> None:
+        """Count a wrong code or token.
+
+        Raises:
+            TooManyTries: too many were wrong.
+        """
+        # They do not lock out the holder of a right one: neither can be guessed, however many are tried.
+        now = self._clock()
         rate_limited = len(self._failed_tries) == MAX_FAILED_TRIES and now - self._failed_tries[0] < 60
         self._failed_tries.append(now)
         if rate_limited:
             raise TooManyTries
-        return False
 
-    def open(self) -> OpenedSession:
-        """A new session, for a code that was spent."""
+    def open(self, token: bytes = b"") -> OpenedSession:
+        """A new session, for a code that was spent, or the access token of this digest."""
         now = self._clock()
         cookie, secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        session = ConsoleSession(secrets.token_hex(8), _digest(cookie), _digest(secret), now)
+        session = ConsoleSession(secrets.token_hex(8), _digest(cookie), _digest(secret), now, token)
         self._sweep(now)
-        while len(self._sessions) >= MAX_SESSIONS:
-            self.end(min(self._sessions.values(), key=lambda each: each.last_used))
+        peers = [each for each in self._sessions.values() if each.token == token]
+        if len(peers) >= MAX_SESSIONS:  # no caller ends a session of another one, or of the owner
+            self.end(min(peers, key=lambda each: each.last_used))
         self._sessions[session.name] = session
         return OpenedSession(session, cookie, secret)
 

@@ -21,8 +21,13 @@ What a person sees of a running Colonnade host and decides. The API has two door
 
 - a Unix socket in `run/` of the state directory, for the command line. The process at the other end must be of the \
 same user and must not descend from a running host;
-- the address of the web console, for its own page: with the cookie and the secret of a session, which a link of \
-`POST /api/v1/console-links` opens, from the page's own origin, and with a growing number in each POST.
+- the address of the web console, for its own page: with the cookie and the secret of a session, from the page's own \
+origin, and with a growing number in each POST. `POST /console/open` opens a session with `{{"code": ...}}`, what is \
+behind the `#` of a link of `POST /api/v1/console-links`, or with `{{"token": ...}}`, the token of a caller that \
+sees calls of the past. It answers with the cookie and `{{"secret": ...}}`. `POST /console/leave` ends the session.
+
+A session that a caller has opened with its access token takes `POST /api/v1/history/list` and `history/call` alone, \
+and gets what the configuration lets the caller see: members that it is not told of are empty.
 
 `GET /api` says which versions of the API a host speaks. Within a version answers may gain members and routes may be \
 added. A body has at most {MAX_REQUEST} bytes.

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, Generic, Literal, NotRequired, Protocol, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from config import Channel, Config
 from host.client_process import ClientRow, ProgramRow
@@ -60,13 +61,14 @@ class ApiVersions(TypedDict):
 class HostInfo(TypedDict):
     """Which host this is: its version, the path of its configuration file, and its process id. `stdio`: it serves one
     client on its standard input and output. `endpoint` is the URL of its endpoint, empty over stdio, and if a relay has
-    started the host, which then runs in the background and serves relays alone."""
+    started the host, which then runs in the background and serves relays alone. `audit`: where it writes the audit."""
 
     colonnade: str
     config: str
     pid: int
     stdio: bool
     endpoint: str
+    audit: Literal["files", "stdout"]
 
 
 ServerState = Literal[
@@ -110,16 +112,22 @@ class ServerStatus(TypedDict):
 
 class ServerRow(ServerStatus):
     """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
-    is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `uncounted`
-    is the number of tools whose claims do not count, though a rule wants some; `left_out` are
-    definitions that clients could not read; `list_problems` are sentences about lists that could not be read, or have
-    something wrong. `sandbox`: what its program is given, and what holds it in that, if it was started, or that it runs
-    as the user; empty if it is none. `sandbox_open`: a person has to choose about that (`SandboxRequest`).
-    `login_failed`: why the last login that was begun at this host came to nothing, until another one is begun; empty if
-    it did not."""
+    is an average over some ten calls, `p50_ms` and `p95_ms` are percentiles of the last hour; `restarts` counts how
+    often it became ready again; `tokens` is an estimate of what its tools cost a model; `unmatched` are rules that
+    match nothing that it offers; `uncounted` is the number of tools whose claims do not count, though a rule wants
+    some; `left_out` are definitions that clients could not read; `list_problems` are sentences about lists that could
+    not be read, or have something wrong. `settings`: what is started or reached, the keys in effect, and the names of
+    variables or headers, without their values; a line each. `sandbox`: what its program is given, and what holds it in
+    that, if it was started, or that it runs as the user; empty if it is none. `sandbox_open`: a person has to choose
+    about that (`SandboxRequest`). `login_failed`: why the last login that was begun at this host came to nothing, until
+    another one is begun; empty if it did not."""
 
     trust: str
     latency_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    restarts: int
+    tokens: int
     calls: int
     failed: int
     bytes_in: int
@@ -130,6 +138,7 @@ class ServerRow(ServerStatus):
     left_out: list[str]
     list_problems: list[str]
     warnings: list[str]
+    settings: list[str]
     sandbox: str
     sandbox_open: bool
     login_failed: str
@@ -218,9 +227,11 @@ class ViewRow(TypedDict):
 
 
 class ActivityRow(TypedDict):
-    """Something that happened, at Unix time `t`."""
+    """Something that happened, at Unix time `t`: `count` times since `first`, with the same text but for numbers."""
 
     t: float
+    first: float
+    count: int
     kind: str
     server: str
     text: str
@@ -268,16 +279,45 @@ class ProcessUsage(TypedDict):
     memory_peak: int | None
 
 
+class MemberRow(TypedDict):
+    """A process of a fleet, as of its last lease. `address` is that of its inner listener; `lease` the seconds that are
+    left of its lease. `equal_rules`: its configuration has the servers, rules and views of the host's; `behind`: it has
+    not taken over all decisions that the host has."""
+
+    boot: str
+    address: str
+    version: str
+    status: str
+    lease: float
+    equal_rules: bool
+    behind: bool
+
+
+class FleetStatus(TypedDict):
+    """A fleet as its database lists it. `boot` is the host among its members; `is_current`: the list is not older than
+    a lease."""
+
+    name: str
+    boot: str
+    is_current: bool
+    members: list[MemberRow]
+
+
 class HostStatus(HostInfo):
     """The health of a host. `uptime` is in seconds; `confirmations` counts those that wait, `held` the definitions;
     `waiting_changes` are those of the configuration file that wait for a person. `clients` counts those that
     are connected. `ends_after`: seconds for which a host in the background stays without a client, and `ends_in`:
-    seconds until it ends if none comes; null where it does not end by itself, the latter also while it is used."""
+    seconds until it ends if none comes; null where it does not end by itself, the latter also while it is used.
+    `drain`: seconds for which what is under way may go on once the host is told to stop. `draining`: it was told.
+    `fleet`: null if the host is alone."""
 
     uptime: float
     clients: int
     ends_after: float | None
     ends_in: float | None
+    drain: float
+    draining: bool
+    fleet: FleetStatus | None
     process: ProcessUsage
     servers: list[ServerRow]
     confirmations: int
@@ -346,6 +386,84 @@ class ServerLog(TypedDict):
     """The last lines of a server's standard error, oldest first."""
 
     lines: list[LogLine]
+
+
+class TrafficRow(TypedDict):
+    """The calls of a server that ended in the minute, or quarter of an hour, from Unix time `t`, and the percentiles of
+    their durations: null if none was answered."""
+
+    t: int
+    calls: int
+    failed: int
+    p50_ms: float | None
+    p95_ms: float | None
+
+
+class StateRow(TypedDict):
+    """A state that a server came into at Unix time `t`, with what was said about it: `count` times, the last one at
+    `until`."""
+
+    t: float
+    until: float
+    state: str
+    text: str
+    count: int
+
+
+class ServerTraffic(TypedDict):
+    """The recent traffic of a server: the last hour by minutes and the last day by quarters of an hour, without those
+    in which no call ended; its last states, oldest first. `now`: the Unix time of this."""
+
+    now: float
+    minutes: list[TrafficRow]
+    quarters: list[TrafficRow]
+    states: list[StateRow]
+
+
+class HistoryCall(TypedDict):
+    """A call of the past, or a request that was refused; see `host.history.search.HistoryRow`. `place` is for the next
+    `HistoryRequest`."""
+
+    id: str
+    place: int
+    file: str
+    seq: int
+    config: str
+    time: str
+    what: Literal["call", "attempt", "question"]
+    caller: str
+    client: str
+    agent: str
+    program: str
+    view: str
+    server: str
+    kind: str
+    item: str
+    method: str
+    verdict: str
+    rule: str
+    approver: str
+    outcome: str | None
+    seconds: float | None
+    sent: int | None
+    received: int | None
+    count: int
+    pending: bool
+
+
+class HistoryList(TypedDict):
+    """Calls of the past, the newest first. `missing`: sentences on what is not there."""
+
+    calls: list[HistoryCall]
+    missing: list[str]
+
+
+class HistoryRecords(TypedDict):
+    """A call of the past with its records of the audit: its decision, and its outcome if that is in the same file. None
+    are there any more once the file was deleted."""
+
+    call: HistoryCall
+    records: list[dict[str, Any]]
 
 
 class SeenRow(TypedDict):
@@ -469,7 +587,25 @@ class StateApi(Protocol):
         """Wait until a section is newer than that; the version then."""
 
 
-class AdminApi(DecisionApi, Protocol):
+class HistoryApi(Protocol):
+    """The calls of the past, as far as somebody may see them. All methods raise AdminError."""
+
+    async def past_calls(self, since: float | None, wanted: Mapping[str, Any]) -> HistoryList:
+        """The calls of the past to which all that is wanted applies; see `HistoryRequest`."""
+
+    async def past_call(self, id: str, place: int | None) -> HistoryRecords:
+        """The call of this name; see `HistoryCallRequest`."""
+
+
+class HistoryReader(NamedTuple):
+    """A caller that sees calls of the past, by its name in `callers`: its own, or all."""
+
+    caller: str
+    calls: HistoryApi
+    sees_all: bool
+
+
+class AdminApi(DecisionApi, HistoryApi, Protocol):
     """The admin API of a running host: what a person can see and decide. Methods that return `Done` or what was asked
     for, and `console_url`, raise AdminError."""
 
@@ -497,8 +633,15 @@ class AdminApi(DecisionApi, Protocol):
     async def caller_view(self, caller: str | None, view: str) -> CallerView:
         """The entries that a caller of this name sees in a view; see `CallerViewRequest`."""
 
+    async def server_traffic(self, server: str) -> ServerTraffic:
+        """The recent traffic and the last states of a server."""
+
     async def server_log(self, server: str, after: int) -> ServerLog:
         """The last lines of a server's standard error whose number is greater than `after`."""
+
+    def history_reader(self, token: bytes) -> HistoryReader | None:
+        """The caller with the access token of this SHA-256 digest; None if there is none that the configuration in
+        effect lets see calls of the past."""
 
     def attach(self, channel: Channel) -> AbstractContextManager[object]:
         """For the block, somebody is there who can answer."""
@@ -518,9 +661,23 @@ class AdminApi(DecisionApi, Protocol):
 
 LongText = Annotated[str, Meta(max_length=8192)]
 ShortText = Annotated[str, Meta(max_length=128)]
+UnixTime = Annotated[float, Meta(ge=0, lt=253_402_300_800)]
+"""Seconds, up to the year 9999."""
+Place = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""The place of a row in the history, an integer of SQLite."""
 
 
-AdminResult = CallerView | Done | DefinitionList | Explanation | LoginProposal | ServerLog
+AdminResult = (
+    CallerView
+    | Done
+    | DefinitionList
+    | Explanation
+    | HistoryList
+    | HistoryRecords
+    | LoginProposal
+    | ServerLog
+    | ServerTraffic
+)
 
 
 class AdminRequest(Struct, Generic[Api], frozen=True, forbid_unknown_fields=True):
@@ -652,6 +809,46 @@ class ServerLogRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_field
         return await api.server_log(self.server, self.after)
 
 
+class TrafficRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
+    """Asks what a server has done in the last hour and the last day."""
+
+    server: ShortText
+
+    async def carry_out(self, api: AdminApi, channel: Channel) -> AdminResult:
+        return await api.server_traffic(self.server)
+
+
+class HistoryRequest(AdminRequest[HistoryApi], frozen=True, forbid_unknown_fields=True):
+    """Asks for calls of the past: those to which all that is given applies. `since`: Unix seconds. `client`: what a
+    client calls itself, or its program. `tool`: the own name of an entry. `beyond`: the `place` of the last call that
+    was shown."""
+
+    since: UnixTime | None = None
+    caller: LongText | None = None
+    client: LongText | None = None
+    server: ShortText | None = None
+    tool: LongText | None = None
+    verdict: Literal["allow", "ask", "deny"] | None = None
+    outcome: ShortText | None = None
+    beyond: Place | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 100
+
+    async def carry_out(self, api: HistoryApi, channel: Channel) -> AdminResult:
+        wanted = asdict(self)
+        return await api.past_calls(wanted.pop("since"), wanted)
+
+
+class HistoryCallRequest(AdminRequest[HistoryApi], frozen=True, forbid_unknown_fields=True):
+    """Asks for one call of the past, by its `id`, with its records of the audit. With the `place` that it had in a
+    list, it is found at once."""
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{6,16}$")]
+    place: Place | None = None
+
+    async def carry_out(self, api: HistoryApi, channel: Channel) -> AdminResult:
+        return await api.past_call(self.id, self.place)
+
+
 class ControlRequest(AdminRequest[AdminApi], frozen=True, forbid_unknown_fields=True):
     """Restarts, enables or disables a server of the running host, or installs the packages of a confined one again,
     which may take minutes. The configuration file stays as it is."""
@@ -694,12 +891,19 @@ STORED_REQUESTS: Mapping[str, type[AdminRequest[DecisionApi]]] = {
     "explain": ExplainRequest,
 }
 """The requests that need no running host, by their paths."""
+HISTORY_REQUESTS: Mapping[str, type[AdminRequest[HistoryApi]]] = {
+    "history/list": HistoryRequest,
+    "history/call": HistoryCallRequest,
+}
+"""All requests of a caller that sees calls of the past."""
 REQUESTS: Mapping[str, type[AdminRequest[AdminApi]]] = {
     **STORED_REQUESTS,
     "confirmations/answer": AnswerRequest,
     "confirmations/deny-all": DenyAllRequest,
     "callers/view": CallerViewRequest,
     "servers/log": ServerLogRequest,
+    "servers/traffic": TrafficRequest,
+    **HISTORY_REQUESTS,
     "servers/control": ControlRequest,
     "servers/login": LoginRequest,
     "configuration/reload": ReloadRequest,

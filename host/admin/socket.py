@@ -110,7 +110,7 @@ class SocketDoor:
 
 
 class RefusedPeers:
-    """Processes that were refused at a socket. `record` takes one of them, the reason, and the number of those before
+    """Processes that were refused at a door. `record` takes one of them, the reason, and the number of those before
     it that were not recorded: so many in one second that they would fill the disk."""
 
     def __init__(self, record: Callable[[PeerProcess, str, int], None]) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import trio
 
@@ -28,16 +28,20 @@ from host.admin.schema import (
     ClientList,
     ConfirmationRow,
     EntryRow,
+    FleetStatus,
     HostControl,
     HostInfo,
     HostStatus,
     ServerRow,
+    ServerTraffic,
     StateSections,
 )
 from host.admin.status import server_status, usage
+from host.admin.traffic import Traffic
 from host.admin.warnings import warnings_of
 from host.catalog import Entry
 from host.client_process import ClientRow
+from host.history.entrance import HostHistory
 from host.journal import (
     AuditFailed,
     ConfigReloaded,
@@ -45,12 +49,17 @@ from host.journal import (
     DecisionMade,
     DefinitionChanged,
     Event,
+    InstanceFailed,
     InternalError,
     MessageDropped,
     OutputLine,
     RequestCompleted,
     RuleUnused,
+    ServerFailed,
+    ServerHeld,
+    ServerNeedsLogin,
     ServerReady,
+    ServerStopped,
 )
 from host.jsonrpc.raw import members
 from host.policy.argument_texts import outlined
@@ -75,6 +84,7 @@ from host.policy.fingerprint import pretty
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import HeldItem
 from host.policy.rows import ChangeRow, HeldRow
+from host.protocol.definitions import model_tokens
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import map_in_slices, pause
@@ -100,19 +110,16 @@ POLL_INTERVAL = 1.0
 _NOT_IN_ACTIVITY = (OutputLine, MessageDropped)
 
 
-@dataclass(slots=True)
-class _Traffic:
-    calls: int = 0
-    failed: int = 0
-    size: int = 0
-    latency: float | None = None
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_AMOUNT = re.compile(rf"{_NUMBER.pattern}(?= (?:s|times|more)\b)")
+_SERVER_STATES = (ServerReady, ServerFailed, ServerStopped, ServerHeld, ServerNeedsLogin)
 
-    def add(self, event: RequestCompleted) -> None:
-        self.calls += 1
-        self.size += event.size
-        self.failed += event.outcome not in ("answered", "called off")
-        if event.outcome == "answered":  # a moving average over some ten calls
-            self.latency = event.seconds if self.latency is None else 0.9 * self.latency + 0.1 * event.seconds
+
+class _Folded(NamedTuple):
+    """A row of the activity, and what the rows have in common that are folded into one."""
+
+    common: tuple[str, str, str]
+    row: ActivityRow
 
 
 class StateReader:
@@ -125,6 +132,8 @@ class StateReader:
         clients: the clients that are connected.
 
     `ends_in` gives the seconds until a host in the background ends if no client comes; None if it does not.
+    `is_draining`: the host has been told to stop. `fleet` gives the processes that it shares its store with;
+    `wait_for_decisions` waits until it is time to look at what other processes have decided.
     """
 
     def __init__(
@@ -139,6 +148,10 @@ class StateReader:
         clients: Callable[[], list[ClientRow]] = list,
     ) -> None:
         self.ends_in: Callable[[], float | None] = lambda: None
+        self.is_draining: Callable[[], bool] = lambda: False
+        self.history: HostHistory | None = None
+        self.fleet: Callable[[], FleetStatus | None] = lambda: None
+        self.wait_for_decisions: Callable[[], Awaitable[None]] = partial(trio.sleep, POLL_INTERVAL)
         self._gate = runtime.gate
         self._started = trio.current_time()
         self._control = control
@@ -150,10 +163,11 @@ class StateReader:
         self._endpoint = endpoint
         self._clients = clients
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
-        self._change_waiters = trio.lowlevel.ParkingLot()
-        self._activity: deque[ActivityRow | tuple[float, RequestCompleted]] = deque(maxlen=MAX_ACTIVITY)
+        self._change: trio.Event | None = None
+        """Set and dropped at the next change; None while nobody waits for that."""
+        self._activity: deque[_Folded | tuple[float, RequestCompleted]] = deque(maxlen=MAX_ACTIVITY)
         """The last events. Requests, of which there may be thousands in a second, become rows when somebody looks."""
-        self._traffic: defaultdict[str, _Traffic] = defaultdict(_Traffic)
+        self._traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self._journal = runtime.journal
         self._logins = runtime.logins
         self._reported_problems: list[str] = []
@@ -192,19 +206,26 @@ class StateReader:
 
     async def _poll_decisions(self) -> None:
         while True:
-            await trio.sleep(POLL_INTERVAL)
-            try:
-                await self.reload_decisions()
-            except Exception as problem:  # noqa: BLE001 - errors in files of other processes must not end the host
-                self._journal.note(InternalError("looking at what other hosts decided", problem))
+            await self.wait_for_decisions()
+            await self.follow_decisions()
+
+    async def follow_decisions(self) -> None:
+        """`reload_decisions`, for whoever has nobody to tell of an error in what other processes have stored."""
+        try:
+            await self.reload_decisions()
+        except Exception as problem:  # noqa: BLE001 - it must not end the host
+            self._journal.note(InternalError("looking at what other hosts decided", problem))
 
     async def reload_decisions(self) -> None:
         """Take over the decisions that other processes of the user have stored."""
-        changed = await self._gate.definitions.pins.reread()
+        definitions = self._gate.definitions
+        changed = await definitions.pins.reread()
+        revision = definitions.pins.revision
         if changed:
             await self._control.settle()  # it may have been about sandboxes
-            self._gate.definitions.invalidate(changed)
+            definitions.invalidate(changed)
             self.mark_changed("held", "catalog", "servers")
+        definitions.taken_over = revision  # not before: others are told that what was rejected holds nowhere
         if self._gate.authorizer.grants.reread():
             self._confirmations.release_covered()
             self.mark_changed("grants")
@@ -225,6 +246,7 @@ class StateReader:
             "pid": os.getpid(),
             "stdio": self._stdio,
             "endpoint": self._endpoint,
+            "audit": "files" if self._gate.decision_log.has_files else "stdout",
         }
 
     def connected_clients(self) -> ClientList:
@@ -238,6 +260,9 @@ class StateReader:
             "clients": len(self._clients()),
             "ends_after": self._ends_after(),
             "ends_in": self.ends_in(),
+            "drain": 0.0 if self._stdio else self._control.config.drain,
+            "draining": self.is_draining(),
+            "fleet": self.fleet(),
             "process": usage(),
             "servers": servers,
             "confirmations": sum(not each.refused for each in self._confirmations.list_all()),
@@ -268,7 +293,7 @@ class StateReader:
             "views": self._caller_views.rows,
             "confirmations": lambda: map_in_slices(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
-            "grants": lambda: map_in_slices(partial(grant_as_data, self._gate), self._gate.authorizer.grants.all()),
+            "grants": lambda: map_in_slices(partial(grant_as_data, self._gate), self._gate.authorizer.all_grants()),
             "configuration": lambda: map_in_slices(_copy_change, self._control.waiting_changes),
             "activity": lambda: map_in_slices(_copy_activity, self._activity),
             "problems": lambda: map_in_slices(str, self._problems()),
@@ -327,20 +352,24 @@ class StateReader:
 
     async def wait_changed(self, since: Mapping[str, int]) -> dict[str, int]:
         while all(self._versions[section] <= since.get(section, 0) for section in SECTIONS):
-            await self._change_waiters.park()
+            self._change = self._change or trio.Event()
+            await self._change.wait()
         return self.versions()
 
     def mark_changed(self, *sections: str) -> None:
         """These sections of the state have changed."""
+        versions = self._versions
         for section in sections:
-            self._versions[section] += 1
-        if self._change_waiters:
-            self._change_waiters.unpark_all()
+            versions[section] += 1
+        if self._change is not None:
+            self._change.set()
+            self._change = None
 
     def _on_event(self, event: Event) -> None:
+        now = time.time()
         if isinstance(event, RequestCompleted):
-            self._traffic[event.server].add(event)
-            self._activity.append((time.time(), event))
+            self._traffic[event.server].add(event, now)
+            self._activity.append((now, event))
             self.mark_changed("activity", "servers")
             return
         sections = ["activity", "servers"]
@@ -355,25 +384,54 @@ class StateReader:
         elif isinstance(event, ConfigReloaded):
             sections += ["catalog", "views", "held", "grants", "problems"]
             self._newly_ready |= dict.fromkeys(self._upstreams.by_id)
+            for removed in self._traffic.keys() - self._upstreams.by_id.keys():
+                del self._traffic[removed]
             self._became_ready.unpark_all()
         elif isinstance(event, AuditFailed):
             sections.append("problems")
+        if isinstance(event, _SERVER_STATES):
+            self._traffic[event.server].add_state(*_state_of(event), now)
         if not isinstance(event, _NOT_IN_ACTIVITY):
-            self._activity.append(_activity_row(time.time(), event))
+            # Elsewhere, a number may be a part of a name: what two tools are said to do is not the same.
+            varies = _NUMBER if isinstance(event, (*_SERVER_STATES, InstanceFailed)) else _AMOUNT
+            self._activity.append(self._fold(_activity_row(now, event), varies))
         self.mark_changed(*sections)
+
+    def _fold(self, row: ActivityRow, varies: re.Pattern[str]) -> _Folded:
+        """The row for the activity, together with an earlier one that says the same but for what varies, whose place it
+        takes: the seventh attempt to start a server is no seventh line."""
+        common = row["kind"], row["server"], varies.sub("", row["text"])
+        for former in self._activity:
+            if isinstance(former, _Folded) and former.common == common:
+                self._activity.remove(former)
+                return _Folded(common, {**row, "first": former.row["first"], "count": former.row["count"] + 1})
+        return _Folded(common, row)
+
+    def traffic(self, server: str) -> ServerTraffic:
+        """Return the recent calls and states of the server."""
+        now, traffic = time.time(), self._traffic.get(server, Traffic())
+        states = traffic.states()
+        for state in states:
+            state["text"] = visible(state["text"])
+        return {"now": now, "minutes": traffic.minutes(now), "quarters": traffic.quarters(now), "states": states}
 
     def _entries_of_kind(self, kind: Kind) -> list[Entry]:
         return [entry for server in self._upstreams.by_id for entry in self._catalog.entries_of(server, kind)]
 
     def _server_as_data(self, upstream: UpstreamServer, held: int, unmatched: list[str], uncounted: int) -> ServerRow:
         spec = upstream.spec
-        traffic = self._traffic.get(spec.id, _Traffic())
+        traffic = self._traffic.get(spec.id, Traffic())
+        p50, p95 = traffic.percentiles(time.time())
         status, state = server_status(upstream, self._catalog, self._journal), upstream.main.state
         info = state.client.negotiated.info if isinstance(state, Ready) else ()
         return {
             **status,
             "trust": spec.trust.value,
             "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
+            "p50_ms": p50,
+            "p95_ms": p95,
+            "restarts": traffic.restarts,
+            "tokens": model_tokens(sum(len(each.exported) for each in self._catalog.entries_of(spec.id, Kind.TOOL))),
             "calls": traffic.calls,
             "failed": traffic.failed,
             "bytes_in": traffic.size,
@@ -384,6 +442,7 @@ class StateReader:
             "left_out": [visible(each) for each in upstream.main.left_out[:MAX_LEFT_OUT]],
             "list_problems": [visible(each) for each in upstream.list_problems],
             "warnings": [*warnings_of(spec, info, status["detail"], self._control.config.source), *spec.replaced],
+            "settings": [visible(each) for each in spec.describe_settings()],
             "sandbox": spec.describe_sandbox(self._journal.means.get(spec.id, "")),
             "sandbox_open": spec.unconfined is Unconfined.OPEN,
             "login_failed": "" if self._logins is None else visible(self._logins.why_failed(spec.id)),
@@ -455,30 +514,60 @@ class StateReader:
         }
 
     def _problems(self) -> list[str]:
-        """Problems with what the host keeps."""
+        """Problems with what the host keeps, and that it is about to end."""
         mistake = self._control.file_problem
         problems = [
+            self.is_draining() and "the host is stopping: it ends with what is under way, and opens no session (drain)",
             self._gate.definitions.pins.problem,
             self._gate.authorizer.grants.problem,
             self._gate.decision_log.problem,
+            self.history and self.history.problem,
             mistake and f"the configuration file has a mistake and is not applied: {mistake}",
         ]
-        return [visible(problem) for problem in problems if problem]
+        return [visible(problem) for problem in (*problems, *_fleet_problems(self.fleet())) if problem]
+
+
+def _fleet_problems(fleet: FleetStatus | None) -> Iterator[str]:
+    """What is to be said of the other members: they serve the same clients."""
+    if fleet is None:
+        return
+    for member in fleet["members"]:
+        if not member["equal_rules"]:
+            yield (
+                f"the process at {member['address']} of the fleet {fleet['name']} has other servers, rules or views "
+                "in its configuration: what a client may do depends on the process that it reaches"
+            )
 
 
 def _copy_change(row: ChangeRow) -> ChangeRow:
     return {**row}
 
 
-def _copy_activity(noted: ActivityRow | tuple[float, RequestCompleted]) -> ActivityRow:
-    return _activity_row(*noted) if isinstance(noted, tuple) else {**noted}
+def _copy_activity(noted: _Folded | tuple[float, RequestCompleted]) -> ActivityRow:
+    return {**noted.row} if isinstance(noted, _Folded) else _activity_row(*noted)
 
 
 def _activity_row(t: float, event: Event) -> ActivityRow:
     return {
         "t": t,
+        "first": t,
+        "count": 1,
         "kind": type(event).__name__,
         "server": getattr(event, "server", ""),
         "text": visible(str(event)),
         "level": event.severity.name.lower(),
     }
+
+
+def _state_of(event: ServerReady | ServerFailed | ServerStopped | ServerHeld | ServerNeedsLogin) -> tuple[str, str]:
+    """The state that a server has come into, in a word, and what is said about it."""
+    match event:
+        case ServerReady(counts=counts):
+            return "ready", counts
+        case ServerStopped():
+            return "stopped", "not used"
+        case ServerFailed(why=why):
+            return "failed", why
+        case ServerHeld():
+            return "held", event.why
+    return "needs login", event.why

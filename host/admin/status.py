@@ -55,14 +55,21 @@ _STATES: Mapping[type, ServerState] = {
 
 
 def status(
-    upstreams: Upstreams, runtime: Runtime, endpoint: Endpoint, *, parked: int, tasks: int, memory: Budget
+    upstreams: Upstreams,
+    runtime: Runtime,
+    endpoint: Endpoint,
+    *,
+    parked: int,
+    tasks: int,
+    draining: bool = False,
+    memory: Budget,
 ) -> bytes:
-    """`{"colonnade": version, "parked": number, "tasks": number, "process": {...}, "memory": {...}, "servers": [...]}`,
-    with the servers at this endpoint.
+    """`{"colonnade": version, "parked": number, "tasks": number, "draining": bool, "process": {...}, "memory": {...},
+    "servers": [...]}`, with the servers at this endpoint.
 
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
-    become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
-    `largest_owner` holds."""
+    become some. `draining`: the host has been told to stop. `process` is as of `usage`. `memory` is the budget in
+    bytes: `limit`, `used`, `by_use`, and what the `largest_owner` holds."""
     view = runtime.gate.policies.views.view(endpoint.view)
     servers = [
         server_status(upstreams[id], runtime.catalog, runtime.journal, view, shorten=True)
@@ -71,7 +78,8 @@ def status(
     for server in servers:
         if "session" in server:
             server["session"] = without_directories(server["session"])
-    told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
+    told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "draining": draining}
+    told |= {"process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
 

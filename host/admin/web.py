@@ -2,9 +2,11 @@
 listener, or at one of its own.
 
     GET  /                        leads to the page
-    GET  /console  /console/console.js  /console/console.css     the page: the same for everybody, and holds nothing
+    GET  /console  /console/console.js  /console/history.js  /console/console.css
+                                  the page: the same for everybody, and holds nothing
     POST /console/open            {"code"}: opens a session with the code of a link; {"secret"} and a cookie; not for
-                                  a process that a host started (wire/tcp_peer.py)
+                                  a process that a host started (wire/tcp_peer.py). {"token"}: one for a caller that
+                                  sees calls of the past, with its access token; {"secret", "caller", "all"}
     POST /console/leave           ends the session
     /api and below                the admin API (api.py)
 
@@ -14,16 +16,22 @@ out of the address at once. `console#confirmation=ID` names a confirmation, whic
 The page itself is for everybody. Any other request has to go to our own name and port; to come from our own page as far
 as a browser says so (`Origin`, which a POST must have, and `Sec-Fetch-Site`); if it is a POST, to be declared as JSON,
 which no form can do; and to carry the cookie and the secret of one session. A POST also has a number that grows, so
-that no request counts twice. Tokens of /mcp mean nothing here. Refusals have the same words whatever was wrong.
+that no request counts twice. Tokens of /mcp mean nothing here but to open a session, if the configuration says of their
+caller which calls of the past it sees: these, and nothing else, for as long as it says so and the token is valid.
+Refusals have the same words whatever was wrong.
 
 The listener keeps slots for the console, so that a person reaches it while clients of /mcp hold all connections. A
-request without a session loses its slot to the next request; one with a session keeps it.
+request without a session loses its slot to the next request, and so does one of a caller; one of the owner's session
+keeps it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,25 +44,23 @@ from host.admin.api import (
     BROWSER_HEADERS,
     CALLER,
     JSON_HEADERS,
-    MAX_REQUEST,
     AdminApp,
     AdminCaller,
     Refused,
     encode,
     method_not_allowed,
+    read_small_body,
 )
 from host.admin.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
 from host.admin.paths import API_PATH, EVENTS_PATH
-from host.admin.schema import AdminApi
+from host.admin.schema import AdminApi, HistoryApi
+from host.admin.socket import RefusedPeers
 from host.attempts import Attempt, Reason
 from host.jsonrpc.raw import DECODE_ERRORS
 from host.wire.asgi import (
-    BODY_TIMEOUT,
     NO_CONNECTION_MESSAGE,
     RETRY_AFTER,
     ASGIApp,
-    BodyTooLarge,
-    BodyTooSlow,
     ClientGone,
     Headers,
     Receive,
@@ -62,7 +68,6 @@ from host.wire.asgi import (
     Send,
     claim,
     client_address,
-    read_body,
     respond,
 )
 from host.wire.descent import PeerProcess
@@ -72,17 +77,23 @@ CONSOLE_PATH = "/console"
 _OPEN = f"{CONSOLE_PATH}/open"
 MAX_STREAMS = 8
 """Open pages of one session."""
+MAX_UNDER_WAY = 4
+"""Requests of one access token at a time. They wait for each other, each with its connection, whether or not its client
+is still there."""
 SECRET_HEADER = "x-colonnade-console"
 SEQUENCE_HEADER = "x-colonnade-sequence"
 
 _STATIC = {
     CONSOLE_PATH: ("index.html", "text/html; charset=utf-8"),
     f"{CONSOLE_PATH}/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    f"{CONSOLE_PATH}/history.js": ("history.js", "text/javascript; charset=utf-8"),
     f"{CONSOLE_PATH}/console.css": ("console.css", "text/css; charset=utf-8"),
 }
 _FOREIGN_REQUEST = "the console takes requests of its own page only"
 _NO_SESSION = "this console is not open (any more): `colonnade console` gives a new link"
 _BAD_LINK = "this link was used already, or is too old: `colonnade console` gives a new one"
+_BAD_TOKEN = "this is no access token whose caller sees calls of the past (callers in the configuration)"
+_NO_REQUEST = "this is no request that is known here"
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,15}")
 _T = TypeVar("_T")
@@ -91,7 +102,10 @@ RefuseSender = Callable[[Address | None, Address | None], Awaitable[tuple[PeerPr
 
 
 class _OpenRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    code: str
+    """Exactly one of both, which is not empty."""
+
+    code: str = ""
+    token: str = ""
 
 
 class _LeaveRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -146,6 +160,7 @@ class WebDoor:
     ) -> None:
         self._api = api
         self._refuse_sender = refuse_sender
+        self._refusals = RefusedPeers(api.record_refused_peer)
         self._record_attempt = record_attempt
         self._app = app
         self._sessions = sessions
@@ -153,9 +168,12 @@ class WebDoor:
         self._stop = stop
         self._streams: dict[trio.Event, ConsoleSession] = {}
         """The streams of the pages, by the events that end them."""
+        self._under_way = Counter[bytes]()
+        """The number of requests under way, by the access token."""
         folder = Path(__file__).parent / "static"
         self._files = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _STATIC.items()}
         self._login = {_OPEN, f"{CONSOLE_PATH}/leave"}
+        self._examining = trio.Lock()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -195,7 +213,8 @@ class WebDoor:
         session = self._sessions.authenticate(_cookies(headers), headers.one(SECRET_HEADER) or "")
         if session is None:
             raise Refused(403, _NO_SESSION, session_ended=True)
-        claim(scope, session, reserved=True)
+        if not session.token:
+            claim(scope, session, reserved=True)
         if method == "POST":
             number = headers.one(SEQUENCE_HEADER) or ""
             if not (_NUMBER.fullmatch(number) and self._sessions.accept_sequence(session, int(number))):
@@ -219,21 +238,31 @@ class WebDoor:
             raise Refused(403, _FOREIGN_REQUEST)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = await _read(receive, _OpenRequest)
+        if bool(request.code) == bool(request.token):
+            raise Refused(400, _NO_REQUEST)
+        token = sha256(request.token.encode("utf-8", "replace")).digest() if request.token else b""
+        reader = self._api.history_reader(token) if token else None
         try:
-            is_spent = self._sessions.spend((await _read(receive, _OpenRequest)).code)
+            if token and reader is None:
+                self._sessions.count_failed_try()
+                raise Refused(403, _BAD_TOKEN, session_ended=True)
+            if not token and not self._sessions.spend(request.code):
+                raise Refused(403, _BAD_LINK, session_ended=True)
         except TooManyTries:
-            raise Refused(429, "too many links were tried; the next one may be tried in a minute") from None
-        if not is_spent:
-            raise Refused(403, _BAD_LINK, session_ended=True)
-        # After the code: whoever has none starts no search.
-        found = await self._refuse_sender(scope.get("client"), scope.get("server"))
+            raise Refused(429, "too many were tried in vain; the next one may be tried in a minute") from None
+        # After the code or token: whoever has none starts no search.
+        with self._counted(token):
+            async with self._examining if token else nullcontext():  # a token opens as often as its caller likes
+                found = await self._refuse_sender(scope.get("client"), scope.get("server"))
         if found is not None:
-            self._api.record_refused_peer(*found, 0)
+            self._refusals.add(*found)
             raise Refused(403, found[1], session_ended=True)
-        opened = self._sessions.open()
+        opened = self._sessions.open(token)
         self._end_streams()
         cookie = _set_cookie(opened.session, opened.cookie, int(SESSION_IDLE_TIMEOUT))
-        await respond(send, 200, {**JSON_HEADERS, "set-cookie": cookie}, encode({"secret": opened.secret}))
+        who = {} if reader is None else {"caller": reader.caller, "all": reader.sees_all}
+        await respond(send, 200, {**JSON_HEADERS, "set-cookie": cookie}, encode({"secret": opened.secret, **who}))
 
     async def _leave(self, session: ConsoleSession, receive: Receive, send: Send) -> None:
         await _read(receive, _LeaveRequest)
@@ -248,6 +277,14 @@ class WebDoor:
             if not self._sessions.is_open(session):  # it ended while the body came
                 raise Refused(403, _NO_SESSION, session_ended=True)
 
+        def history() -> HistoryApi:
+            check()  # it may have waited for other callers
+            reader = self._api.history_reader(session.token)
+            if reader is None:  # the configuration has changed
+                self._sessions.end(session)
+                raise Refused(403, _NO_SESSION, session_ended=True)
+            return reader.calls
+
         is_stream = scope["raw_path"].decode("latin-1") == EVENTS_PATH
         if is_stream and list(self._streams.values()).count(session) >= MAX_STREAMS:
             raise Refused(429, f"this console is open in {MAX_STREAMS} pages already")
@@ -257,13 +294,31 @@ class WebDoor:
             check,
             is_present=lambda: self._sessions.touch(session),
             ends=(self._stop, ended),
+            history=history if session.token else None,
         )
         if is_stream:
             self._streams[ended] = session
         try:
-            await self._app.serve({**scope, CALLER: caller}, receive, send)
+            with self._counted(session.token):
+                await self._app.serve({**scope, CALLER: caller}, receive, send)
         finally:
             self._streams.pop(ended, None)
+
+    @contextmanager
+    def _counted(self, token: bytes) -> Iterator[None]:
+        """The block of a request of an access token, which may wait there for others; of the owner if it is empty.
+
+        Raises:
+            Refused: so many of the token do so already.
+        """
+        if token and self._under_way[token] >= MAX_UNDER_WAY:
+            why = f"{MAX_UNDER_WAY} requests with this access token are under way; try again in a moment"
+            raise Refused(503, why, headers={"retry-after": RETRY_AFTER})
+        self._under_way[token] += 1
+        try:
+            yield
+        finally:
+            self._under_way[token] -= 1
 
     def _end_streams(self) -> None:
         """End the streams of sessions that are over."""
@@ -280,13 +335,9 @@ async def _read(receive: Receive, kind: type[_T]) -> _T:
         ClientGone: it will not arrive.
     """
     try:
-        return msgspec.json.decode(await read_body(receive, MAX_REQUEST), type=kind)
-    except BodyTooLarge:
-        raise Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
-    except BodyTooSlow:
-        raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT:.0f} s") from None
+        return msgspec.json.decode(await read_small_body(receive), type=kind)
     except DECODE_ERRORS as problem:
-        raise Refused(400, "this is no request that is known here") from problem
+        raise Refused(400, _NO_REQUEST) from problem
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:

@@ -29,6 +29,8 @@ NO_FORMER_HASH = "sha256:" + 64 * "0"
 """`prev` of a record that follows none."""
 OWN_MEMBERS = frozenset(("v", "seq", "ts", "mono", "kind", "prev", "hash"))
 """Members that every record has."""
+CONTENT_MEMBERS = ("json", "redacted", "left_out")
+"""The members of `args` and of `result`, of which a record has at most one; see `host.audit.contents.Contents.of`."""
 
 _TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"(?:,"mac":"([0-9a-f]{64})")?}\n?\Z')
 _TAIL_BYTES = 200
@@ -37,6 +39,7 @@ _BLOCK = 64 * 1024
 _DELETE = 0x7F
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_sha256 = hashlib.sha256
 
 
 class Line(NamedTuple):
@@ -60,7 +63,7 @@ class RecordForm:
         ValueError: a member has a name that every record has.
     """
 
-    __slots__ = ("_fields", "_names", "_order", "_slots", "_template")
+    __slots__ = ("_fields", "_is_shown", "_names", "_order", "_slots", "_template")
 
     def __init__(
         self, kind: str, fields: Mapping[str, object], slots: tuple[str, ...] = (), numbers: tuple[str, ...] = ()
@@ -78,6 +81,8 @@ class RecordForm:
         except UnicodeEncodeError:  # a lone surrogate
             texts["v"] = b"\x7f"
         self._template = b"{%b}" % b",".join(b'"%b":%b' % (name.encode(), texts[name]) for name in sorted(texts))
+        self._is_shown = not slots and _is_shown(self._template)
+        """Whether each record can be shown to a person as it is: only numbers are filled in."""
 
     def body(self, mono: int, prev: bytes, seq: int, ts: bytes, values: tuple[object, ...]) -> bytes:
         """A record without `hash` and `mac`, as canonical JSON: without floats, and with names in ASCII, that is what a
@@ -85,15 +90,22 @@ class RecordForm:
         beyond 2**53."""
         slots = self._slots
         try:
-            given = (*map(_encode, values[:slots]), *values[slots:]) if slots else values
-            body = self._template % self._order((mono, prev, seq, ts, *given))
+            if slots:
+                values_given = (*map(_encode, values[:slots]), *values[slots:])
+                body = self._template % self._order((mono, prev, seq, ts, *values_given))
+            else:
+                body = self._template % self._order((mono, prev, seq, ts, *values))
         except UnicodeEncodeError:
             body = b"\x7f"
-        # Escapes are no danger to a person who looks at the file; characters beyond ASCII may be.
-        if body.isascii() and _DELETE not in body:
+        if self._is_shown or _is_shown(body):
             return body
         own = {"mono": mono, "prev": prev.decode(), "seq": seq, "ts": ts.decode()}
         return _encode(_presentable({**self._fields, **own, **dict(zip(self._names, values, strict=True))}))
+
+
+def _is_shown(text: bytes) -> bool:
+    """Whether text can be shown to a person as it is. Escapes are no danger then; characters beyond ASCII may be."""
+    return text.isascii() and _DELETE not in text
 
 
 def _presentable(value: object) -> object:
@@ -108,13 +120,13 @@ def _presentable(value: object) -> object:
 
 def hash_of(prev: str, body: bytes) -> str:
     """The `hash` of a record with this `prev`."""
-    return "sha256:" + hashlib.sha256(prev.encode() + body).hexdigest()
+    return "sha256:" + _sha256(prev.encode() + body).hexdigest()
 
 
 def line_of(body: bytes, digest: str, mac: str | None) -> bytes:
     """The line of a record."""
     if mac is None:
-        return b'%b,"hash":"%b"}\n' % (body[:-1], digest.encode())
+        return b"".join((body[:-1], b',"hash":"', digest.encode(), b'"}\n'))
     return b'%b,"hash":"%b","mac":"%b"}\n' % (body[:-1], digest.encode(), mac.encode())
 
 
@@ -131,6 +143,13 @@ def parse(line: bytes) -> Line | None:
         return None
     mac = tail[2]
     return Line(record, line[: tail.start()] + b"}", tail[1].decode(), None if mac is None else mac.decode())
+
+
+def hash_before(text: bytes) -> str | None:
+    """The hash of the record whose line, with its line end, ends this text; None if none does. Of a long text only the
+    end is looked at."""
+    tail = _TAIL.search(text, max(0, len(text) - _TAIL_BYTES)) if text.endswith(b"\n") else None
+    return None if tail is None else tail[1].decode()
 
 
 def files(folder: Path) -> list[Path]:

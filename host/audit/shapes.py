@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import cast
 
@@ -14,6 +16,8 @@ from host.jsonrpc.strict import may_have_more_tokens
 
 _MEMBERS = 32
 _NAME = 64
+_KEPT_NAMES = 1024
+"""Short names whose text is kept, since those of a tool come again and again."""
 _MARKS = 5_000
 _LOOKED_INTO = 1024 * 1024
 """Structural characters and bytes up to which the members of long arguments are looked at: 1 MiB takes some 10 ms."""
@@ -34,12 +38,22 @@ def shape_of(arguments: object) -> object:
         return _word(arguments)
     shown: dict[str, str] = {}
     for name, value in arguments.items() if len(arguments) <= _MEMBERS else islice(arguments.items(), _MEMBERS):
-        shown[ascii(name)[1:-1][:_NAME]] = f"str[{len(value)}]" if type(value) is str else _word(value)
+        what = f"str[{len(value)}]" if type(value) is str else _WORDS.get(type(value)) or _word(value)
+        shown[_shown_name(name) if len(name) <= _NAME else ascii(name)[1:-1][:_NAME]] = what
     return shown if len(arguments) <= _MEMBERS else {**shown, "...": f"obj[{len(arguments)}]"}
 
 
-def shape_of_long(arguments: bytes) -> object:
-    """The same of arguments that are too long to be decoded: of large members it says the bytes."""
+@lru_cache(_KEPT_NAMES)
+def _shown_name(name: str) -> str:
+    return ascii(name)[1:-1][:_NAME]
+
+
+def shape_of_long(raw: Raw, opened: Mapping[str, Raw] | None = None) -> object:
+    """The same of arguments that are too long to be decoded: of large members it says the bytes. `opened`: their
+    members, if they are known; besides long strings, they have few structural characters."""
+    if opened is not None and len(raw) <= _LOOKED_INTO:  # without a copy or another look
+        return shape_of(opened)
+    arguments = bytes(raw)
     if len(arguments) > _LOOKED_INTO or may_have_more_tokens(arguments, _MARKS) or not is_object(arguments):
         return _long_word(arguments)
     if len(arguments) > _DECODED and may_hold_surrogates(arguments):

@@ -10,16 +10,17 @@ the end of one, shows only where a file of the same process follows, or where th
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from host.audit.records import NO_FORMER_HASH, files, hash_of, is_open, last_of, parse
+from host.audit.records import NO_FORMER_HASH, Line, files, hash_of, is_open, last_of, parse
 from host.audit.retention import DELETED
 from host.audit.seal import MAX_INDEX, ChainKeys, FileSeal, read_state
 from host.sanitize import visible
@@ -114,10 +115,115 @@ def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None)
     if head is not None:
         problems += _missing_head(head, chains)
     removed = _noted(folder)
-    newest = max((chain for chain in chains if chain.records), key=lambda chain: chain.last_ts, default=None)
+
+    def end_of(name: str) -> tuple[int, str] | None:
+        former = folder / Path(name).name
+        return last_of(former) if former.is_file() else removed.get(former.name)
+
+    return _report(chains, problems, end_of)
+
+
+def verify_lines(lines: Iterable[bytes], key: bytes | None = None, head: Head | None = None) -> tuple[Report, int]:
+    """Whether the records among these lines, which were collected from standard output, are as they were written, and
+    the number of the other lines.
+
+    Records of many processes may be mixed, in another order, given twice, and behind words of the collector. The
+    records that follow one that is not there are held in memory.
+
+    Args:
+        key, head: as `verify_all` has them. With a head, the records that follow it may be without those before.
+    """
+    keys = None if key is None else ChainKeys(key)
+    collected = _Collected(keys, head)
+    for line in lines:
+        collected.add(line)
+    collected.begin_without_start()
+    chains = collected.chains
+    problems = list(collected.changed)
+    if not chains and not problems:  # of another program, or of nothing: whoever verifies would take silence for sound
+        problems.append("no record of an audit is among these lines")
+    if keys is not None:
+        problems += [
+            f"{each.path.name} {'is not sealed with this key' if each.start else 'has no start that names its key'}"
+            for each in chains
+            if each.seal is None
+        ]
+    if head is not None:
+        problems += _missing_head(head, chains)
+    ends = {each.path.name: (each.seq, each.last) for each in chains}
+    return _report(chains, problems, ends.get), collected.others
+
+
+class _Collected:
+    """Records in the order in which a collector gives them. `changed`: sentences about those that were changed or put
+    in; `others`: the number of lines that are no records."""
+
+    def __init__(self, keys: ChainKeys | None, head: Head | None) -> None:
+        self.chains: list[_Chain] = []
+        self.changed: list[str] = []
+        self.others = 0
+        self._keys = keys
+        self._head = head
+        self._seen: set[str] = set()
+        self._ends: dict[str, _Chain] = {}
+        """The chains by their last hash."""
+        self._waiting: dict[str, Line] = {}
+        """Records whose former one has not come yet, by its hash."""
+
+    def add(self, line: bytes) -> None:
+        # Before a record are a time, the name of a stream or of a process; behind it what a terminal makes of its end.
+        parsed = parse(line[max(0, line.find(b"{")) :].rstrip())
+        if parsed is None:
+            self.others += 1
+            return
+        prev = str(parsed.record["prev"])
+        if hash_of(prev, parsed.body) != parsed.hash:
+            self.changed.append(f"record {parsed.record['seq']} of {visible(str(parsed.record['ts']))} was changed")
+        elif parsed.hash not in self._seen:  # many collectors give a line twice when they begin again
+            self._seen.add(parsed.hash)
+            if prev == NO_FORMER_HASH or prev in self._ends:
+                self._follow(parsed)
+            elif self._waiting.setdefault(prev, parsed) is not parsed:
+                self.changed.append(f"two records follow one: numbers {parsed.record['seq']}")
+
+    def begin_without_start(self) -> None:
+        """Begin with the records that follow none of the others, once all have come."""
+        hashes = {line.hash for line in self._waiting.values()}
+        for prev in [prev for prev in self._waiting if prev not in hashes]:
+            self._follow(self._waiting.pop(prev))
+
+    def _follow(self, line: Line | None) -> None:
+        """Add a record, and those that waited for it."""
+        while line is not None:
+            chain = self._ends.pop(str(line.record["prev"]), None)
+            if chain is None or line.record["kind"] == "start":
+                chain = self._begin(line)
+            chain.broken = chain.broken or chain.add(line, self._keys)
+            self._ends[line.hash] = chain
+            line = self._waiting.pop(line.hash, None)
+
+    def _begin(self, line: Line) -> _Chain:
+        head = self._head
+        follows_head = head is not None and line.record["prev"] == head.hash
+        name = f"records from {line.record['seq']} of {line.record['ts']} on"
+        if line.record["kind"] == "start":
+            name = str(line.record.get("file"))
+        elif head is not None and follows_head:
+            name = head.file
+        at = head.seq if head is not None and head.file == name else 0
+        chain = _Chain(Path(visible(name)), None, at, begins="head" if follows_head else "anywhere")
+        if head is not None and follows_head:
+            chain.hash_of_head = head.hash
+        self.chains.append(chain)
+        return chain
+
+
+def _report(chains: list[_Chain], problems: list[str], end_of: Callable[[str], tuple[int, str] | None]) -> Report:
+    known = (chain for chain in chains if chain.records and (chain.start or chain.begins != "anywhere"))
+    newest = max(known, key=lambda chain: chain.last_ts, default=None)
     return Report(
         [
-            Verification(each.path, *_outcome(each, removed), each.records, each.seq, each.seal is not None)
+            Verification(each.path, *_outcome(each, end_of), each.records, each.seq, each.seal is not None)
             for each in chains
         ],
         [line for chain in chains for line in chain.deletions.values()],
@@ -209,27 +315,32 @@ def _read(path: Path, keys: ChainKeys | None, head: Head | None) -> _Chain:
             chain.partial = not line.endswith(b"\n")
             if chain.partial:  # the end, even if more is written behind it by now
                 break
-            if why := chain.add(line, keys):
+            parsed = parse(line)
+            if why := "a line is no record" if parsed is None else chain.add(parsed, keys):
                 chain.broken = why
                 break
     return chain
 
 
-def _outcome(chain: _Chain, removed: dict[str, tuple[int, str]]) -> tuple[Integrity, str]:
+def _outcome(chain: _Chain, end_of: Callable[[str], tuple[int, str] | None]) -> tuple[Integrity, str]:
     """The state of the file, and why it is that."""
     if chain.broken:
         return Integrity.BROKEN, chain.broken
-    if chain.records and chain.start.get("file") != chain.path.name:
+    if chain.begins == "start" and chain.records and chain.start.get("file") != chain.path.name:
         return Integrity.BROKEN, f"it was written as {visible(str(chain.start.get('file')))}"
+    if chain.begins == "anywhere" and not chain.start:
+        return Integrity.INCOMPLETE, "those before are not there; --head names a record that others may follow"
     if "former" in chain.start:
-        former, before = chain.path.with_name(Path(str(chain.start["former"])).name), int(str(chain.start["seq"])) - 1
-        last = last_of(former) if former.is_file() else removed.get(former.name)
+        former, before = visible(str(chain.start["former"])), int(str(chain.start["seq"])) - 1
+        last = end_of(str(chain.start["former"]))
         if last is None:
-            return Integrity.INCOMPLETE, f"{visible(former.name)}, which it follows, is not there"
+            return Integrity.INCOMPLETE, f"{former}, which it follows, is not there"
         if last != (before, chain.start["prev"]):
-            return Integrity.BROKEN, f"it follows record {before} of {visible(former.name)}, which ends with {last[0]}"
+            return Integrity.BROKEN, f"it follows record {before} of {former}, which ends with {last[0]}"
     if chain.ended:
         return (Integrity.BROKEN, "it has a part of a line after its end") if chain.partial else (Integrity.OK, "")
+    if chain.is_open is None:
+        return Integrity.UNFINISHED, "its process goes on, or ended without a last record"
     if chain.is_open:
         return Integrity.OPEN, ""
     during = f"while it wrote record {chain.seq + 1}" if chain.partial else "without a last record"
@@ -241,9 +352,12 @@ class _Chain:
     """The records of one file, one after the other."""
 
     path: Path
-    is_open: bool
+    is_open: bool | None
+    """None if that cannot be known."""
     head: int
     """The number of the record whose hash is to be kept; 0 for none."""
+    begins: Literal["start", "head", "anywhere"] = "start"
+    """The first record: a `start`; among collected lines also the one after the head, or any."""
     records: int = 0
     seq: int = 0
     last: str = ""
@@ -261,20 +375,19 @@ class _Chain:
     deletions: dict[str, str] = field(default_factory=dict)
     """A line for each file that a record says retention deleted, by the name of that file."""
 
-    def add(self, line: bytes, keys: ChainKeys | None) -> str:
-        """Take the next line; a sentence for what is wrong with it, or an empty one."""
-        parsed = parse(line)
-        if parsed is None:
-            return "a line is no record"
+    def add(self, parsed: Line, keys: ChainKeys | None) -> str:
+        """Take the next record; a sentence for what is wrong with it, or an empty one."""
         if self.ended:
             return "there is more after the last record"
         record, seq, prev = parsed.record, int(str(parsed.record["seq"])), str(parsed.record["prev"])
         if not self.records:
-            if record["kind"] != "start":
+            if record["kind"] == "start":
+                if "former" not in record and (seq, prev) != (1, NO_FORMER_HASH):
+                    return "it does not say what it follows"
+                self.start = record
+            elif self.begins == "start":
                 return "it does not begin with a start"
-            if "former" not in record and (seq, prev) != (1, NO_FORMER_HASH):
-                return "it does not say what it follows"
-            self.start, self.seq, self.last, self.first_ts = record, seq - 1, prev, str(record["ts"])
+            self.seq, self.last, self.first_ts = seq - 1, prev, str(record["ts"])
             if keys is not None and record.get("chain") == keys.chain:
                 index = record.get("index")
                 if type(index) is not int or not 0 <= index < MAX_INDEX:

@@ -6,6 +6,7 @@ takes a key from the chain, and its records are sealed with it (seal.py).
 
 `Audit.write` hands a line to the operating system and does not wait for the disk: a record outlives the process, and
 `keep_audit` has a worker thread put it on the disk within a second, so that a power cut takes about the last second.
+With `audit: {to: stdout}` the lines of a host go to its standard output instead (stream.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from errno import EINVAL
 from pathlib import Path
 from typing import Self
 
@@ -24,6 +26,7 @@ import trio
 from host.audit.records import NO_FORMER_HASH, RecordForm, hash_of, line_of
 from host.audit.retention import RETENTION_INTERVAL, Retention, find_expired, remove
 from host.audit.seal import FileSeal, SealState, locked, read_state, write_state
+from host.audit.stream import Stream
 from host.errors import AuditUnavailable
 
 ROTATE_AT = 64 * 1024 * 1024
@@ -33,6 +36,7 @@ PRESENCE_INTERVAL = 0.01
 SYNC_INTERVAL = 1.0
 """Seconds after which what was written is put on the disk."""
 
+_time_ns, _monotonic_ns, _monotonic = time.time_ns, time.monotonic_ns, time.monotonic
 _OWN_KINDS = frozenset(("start", "stop"))
 
 
@@ -41,35 +45,38 @@ class Audit:
 
     Args:
         folder: where the files are; it is made if it is not there.
-        full: whether records may hold arguments themselves.
+        stream: the descriptor that lines are written to in place of files, at which writing does not wait.
     """
 
-    def __init__(self, folder: Path, *, full: bool = False) -> None:
-        self.full_arguments = full
+    def __init__(self, folder: Path, *, stream: int | None = None) -> None:
         self.ok = True
         """Whether the last record could be written."""
         self.folder = folder
-        self._file: _File | None = None
+        self.has_files = stream is None
+        self._stream = stream
+        self._file: _File | Stream | None = None
         self._seq = 0
         self._last = NO_FORMER_HASH
         self._closed = False
-        self._millisecond = 0
-        self._ts = b""
-        """The text of `_millisecond`."""
+        self._second = 0
+        self._date = b""
+        """The text of `_second`."""
         self._unsynced: list[int] = []
         """Descriptors of files that are done with, and of which something is not on the disk."""
         self._written = False
         """Whether anything was written since the last `take_unsynced`."""
+        self.synced_at = _monotonic()
+        """The time, by the monotonic clock, at which all that had been written was last put on the disk."""
 
     @property
     def path(self) -> Path | None:
-        """The file that is written to now."""
-        return self._file.path if self._file else None
+        """The file that is written to now; None also if that is none."""
+        return self._file.path if isinstance(self._file, _File) else None
 
     @property
     def is_full(self) -> bool:
         """Whether the present file should be followed by another one."""
-        return self._file is not None and self._file.size >= ROTATE_AT
+        return self._file is not None and self._file.is_full
 
     def write(self, kind: str, **fields: object) -> int:
         """Write one record; see `write_form`. Raises ValueError if the kind is `start` or `stop`."""
@@ -88,7 +95,7 @@ class Audit:
             raise AuditUnavailable("the audit is closed, so nothing is done any more")
         file = self._file
         try:
-            if file is None or time.monotonic() >= file.look_at:
+            if file is None or _monotonic() >= file.look_at:
                 file = self._writable_file()
             seq = self._append(file, form, values)
         except OSError as problem:
@@ -104,8 +111,13 @@ class Audit:
             BlockingIOError: another process takes a key at this moment.
             OSError: there can be no other file now.
         """
-        if self._file is not None and not self._closed:
+        if isinstance(self._file, _File) and not self._closed:
             self._follow(self._file)
+
+    @property
+    def lag(self) -> float:
+        """Seconds for which something that was written may not be on the disk; 0 if all of it is."""
+        return _monotonic() - self.synced_at if self._written or self._unsynced else 0.0
 
     def take_unsynced(self) -> list[int]:
         """Descriptors of all that was written since this was last called; whoever calls syncs and closes them."""
@@ -136,12 +148,12 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _writable_file(self) -> _File:
+    def _writable_file(self) -> _File | Stream:
         """The file to write to, which has its `start` and is where it was made."""
         file = self._file
         if file is None:
-            file = self._file = _File(self.folder)
-        elif file.size and file.was_removed():  # what follows must be found again
+            file = self._file = _File(self.folder) if self._stream is None else Stream(self._stream)
+        elif isinstance(file, _File) and file.size and file.was_removed():  # what follows must be found again
             file = self._follow(file)
         if not file.size:
             with self._sealing(wait=True) as state:
@@ -172,10 +184,10 @@ class Audit:
         with locked(self.folder, wait=wait):
             yield read_state(self.folder)
 
-    def _start(self, file: _File, state: SealState | None) -> None:
+    def _start(self, file: _File | Stream, state: SealState | None) -> None:
         """Write the first record of a file. Where there is a chain, the file takes its next key: first the record is
         on the disk and then the key is gone, so that each index has a file, whatever crashes."""
-        fields: dict[str, object] = {"file": file.path.name, "pid": os.getpid()}
+        fields: dict[str, object] = {"file": file.name, "pid": os.getpid()}
         if file.former is not None:
             fields["former"] = file.former
         if state is None:
@@ -185,21 +197,22 @@ class Audit:
         file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
         try:
             self._append(file, RecordForm("start", {**fields, "chain": state.chain, "index": state.index}))
-            os.fsync(file.descriptor)
+            _put_on_disk(file.descriptor)
             write_state(self.folder, state.advanced())
         except OSError:
             self._seq, self._last = before
             file.empty()
             raise
 
-    def _append(self, file: _File, form: RecordForm, values: tuple[object, ...] = ()) -> int:
-        millisecond = time.time_ns() // 1_000_000
-        if millisecond != self._millisecond:
-            self._millisecond = millisecond
-            at = datetime.fromtimestamp(millisecond / 1000, UTC)
-            self._ts = b"%bZ" % at.isoformat(timespec="milliseconds").encode()[:23]
+    def _append(self, file: _File | Stream, form: RecordForm, values: tuple[object, ...] = ()) -> int:
+        now = _time_ns()
+        second = now // 1_000_000_000
+        if second != self._second:
+            self._second = second
+            self._date = datetime.fromtimestamp(second, UTC).isoformat().encode()[:19]
         seq, last, seal = self._seq + 1, self._last, file.seal
-        body = form.body(time.monotonic_ns() // 1000, last.encode(), seq, self._ts, values)
+        ts = b"%b.%03dZ" % (self._date, now // 1_000_000 % 1000)
+        body = form.body(_monotonic_ns() // 1000, last.encode(), seq, ts, values)
         digest = hash_of(last, body)
         file.append(line_of(body, digest, None if seal is None else seal.mac(digest)))
         if seal is not None:
@@ -208,13 +221,13 @@ class Audit:
         return seq
 
 
-def open_audit(folder: Path, *, full: bool) -> Audit:
+def open_audit(folder: Path, *, stream: int | None = None) -> Audit:
     """An audit that has its first record. For the arguments see `Audit`.
 
     Raises:
         AuditUnavailable: that could not be written.
     """
-    audit = Audit(folder, full=full)
+    audit = Audit(folder, stream=stream)
     try:
         audit._writable_file()
     except OSError as problem:
@@ -224,14 +237,15 @@ def open_audit(folder: Path, *, full: bool) -> Audit:
 
 async def keep_audit(audit: Audit, retention: Callable[[], Retention], on_problem: Callable[[Exception], None]) -> None:
     """Until cancelled, put on the disk what was written, follow full files by others, and delete those that are older
-    or larger than may be kept: at once, with each new file, and every RETENTION_INTERVAL."""
+    or larger than may be kept: at once, with each new file, and every RETENTION_INTERVAL. What is no file is only put
+    on the disk, if there is one."""
     next_look, folder = 0.0, audit.folder
     while True:
         try:
             if audit.is_full:
                 audit.rotate()
                 next_look = 0.0
-            if trio.current_time() >= next_look:
+            if audit.has_files and trio.current_time() >= next_look:
                 next_look = trio.current_time() + RETENTION_INTERVAL
                 for each in await trio.to_thread.run_sync(find_expired, folder, retention(), time.time()):
                     audit.write("deleted", **each.fields())
@@ -249,7 +263,9 @@ async def _sync(audit: Audit) -> None:
     unsynced = audit.take_unsynced()
     if unsynced:
         with trio.CancelScope(shield=True):  # the descriptors are ours now
+            began = _monotonic()
             await trio.to_thread.run_sync(sync, unsynced)
+            audit.synced_at = began
 
 
 def sync(descriptors: list[int]) -> None:
@@ -261,13 +277,21 @@ def sync(descriptors: list[int]) -> None:
     problem: OSError | None = None
     for descriptor in descriptors:
         try:
-            os.fsync(descriptor)
+            _put_on_disk(descriptor)
         except OSError as error:
             problem = error
         with suppress(OSError):
             os.close(descriptor)
     if problem is not None:
         raise problem
+
+
+def _put_on_disk(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        if problem.errno != EINVAL:  # of a pipe, which has no disk (fsync(2))
+            raise
 
 
 def _unavailable(problem: OSError) -> AuditUnavailable:
@@ -293,6 +317,7 @@ class _File:
             except FileExistsError:
                 continue
             break
+        self.name = self.path.name
         self.former = former
         self.seal: FileSeal | None = None
         self.size = 0
@@ -304,6 +329,10 @@ class _File:
         except OSError:
             self.discard()
             raise
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= ROTATE_AT
 
     def append(self, line: bytes) -> None:
         """All of the line, or nothing of it.
@@ -317,14 +346,14 @@ class _File:
             written = os.write(self.descriptor, line)
             if written != len(line):  # the disk was full in the middle: the next attempt says so
                 written += os.write(self.descriptor, line[written:])
-            if written != len(line):
-                raise OSError(None, "only a part of it could be written")
+                if written != len(line):
+                    raise OSError(None, "only a part of it could be written")
         except OSError:
             self._torn = True
             with suppress(OSError):  # the next record tries again
                 self._truncate_torn()
             raise
-        self.size += len(line)
+        self.size += written
 
     def empty(self) -> None:
         """Take back all that is in it."""

@@ -46,6 +46,7 @@ class RunningHost:
     version: str = ""
     stdio: bool = False
     endpoint: str = ""
+    audit: str = "files"
     problem: str | None = None
     timeout: float = TIMEOUT
 
@@ -132,6 +133,7 @@ def _identify(path: Path, timeout: float) -> RunningHost:
                 version,
                 bool(info["stdio"]),
                 str(info["endpoint"]),
+                str(info.get("audit", "files")),  # hosts of former versions do not say it
                 timeout=timeout,
             )
         except (KeyError, TypeError, ValueError) as problem:

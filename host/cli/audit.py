@@ -6,10 +6,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +19,9 @@ from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
 from host.cli.terminal import printable
+
+if TYPE_CHECKING:
+    from host.storage.directory import State
 
 KEY_VARIABLE = "COLONNADE_AUDIT_KEY"
 _WITHOUT_KEY = {
@@ -61,6 +65,7 @@ def audit(
 
     state = selection.open_state()
     allow_interrupts()
+    tell_streams(state)
     begin = None if since is None else time.time() - since
     form: Callable[[Mapping[str, Any]], str] = json.dumps
     if sys.stdout.isatty() if as_table is None else as_table:
@@ -70,6 +75,20 @@ def audit(
         for record in records(state.audit, server=server, kind=kind, caller=caller, since=begin, follow=follow):
             print(form(record), flush=follow)
     return DONE
+
+
+def tell_streams(state: State, consequence: str = "") -> None:
+    """Say which running hosts have their audit elsewhere, and what follows from that."""
+    from host.cli.admin_client import find_hosts
+
+    for host in find_hosts(state.path, timeout=1.0):
+        if host.audit == "stdout":
+            print(
+                f"colonnade: the host of {printable(host.config)} (process {host.pid}) writes its audit to standard "
+                f"output (audit.to: stdout){consequence}: it is where that is collected, as by docker logs, kubectl "
+                "logs or journalctl; colonnade audit verify FILE verifies collected lines, and - is standard input",
+                file=sys.stderr,
+            )
 
 
 _COLUMNS = "{:<19} {:<11} {:<14} {:<32} {}"
@@ -124,6 +143,7 @@ def _what(record: Mapping[str, Any]) -> str:
 
 
 @audit.command()
+@click.argument("lines", metavar="[FILE]...", nargs=-1, type=click.Path(readable=False, allow_dash=True))
 @click.option(
     "--key-file",
     metavar="FILE",
@@ -133,16 +153,23 @@ def _what(record: Mapping[str, Any]) -> str:
 @click.option("--head", metavar="HEAD", help="A record that must be there, as an earlier verification printed it.")
 @state_option
 @pass_selection
-def verify(selection: Selection, key_file: str | None, head: str | None) -> int:
+def verify(selection: Selection, lines: tuple[str, ...], key_file: str | None, head: str | None) -> int:
     """Verify the audit: print the state of each file.
 
+    With FILE, verify the lines that were collected from the standard output of
+    hosts with audit.to: stdout; - is standard input. Other lines among them are
+    counted.
+
     The exit code is 1 if a file is not as it was written, continues one that
-    is missing, does not fit the key, or does not have the head.
+    is missing, does not fit the key, or does not have the head; and if no record
+    is among the lines of FILE.
     """
     from host.audit.seal import read_state
-    from host.audit.verify import read_head, verify_all
+    from host.audit.verify import read_head, verify_all, verify_lines
     from host.cli.targets import as_command_failures
 
+    if "-" in lines and key_file == "-":
+        raise click.UsageError("standard input has either the lines or the key.", click.get_current_context())
     state = selection.open_state()
     allow_interrupts()
     try:
@@ -152,15 +179,34 @@ def verify(selection: Selection, key_file: str | None, head: str | None) -> int:
         raise CommandFailed(f"{key_file} cannot be read: {problem.strerror}", WRONG) from problem
     except ValueError as problem:
         raise CommandFailed(str(problem), WRONG) from problem
+    others = 0
     with as_command_failures():
-        report = verify_all(state.audit, key, wanted)
+        if lines:
+            report, others = verify_lines(_read(lines), key, wanted)
+        else:
+            tell_streams(state)
+            report = verify_all(state.audit, key, wanted)
         for line in (*report.verified, *report.deleted, *report.problems):
             print(line)
         if report.head is not None:
             print(f"head: {report.head}")
-        if key is None:
+        if others:
+            print(f"{counted(others, 'other line')} among them: no records")
+        if key is None and lines and report.verified:
+            print("Verified without a key: somebody may have rewritten all of them where they were collected.")
+        elif key is None and not lines:
             print(f"Verified without a key: {_WITHOUT_KEY[read_state(state.audit) is not None]}.")
     return DONE if report.is_sound else FAILED
+
+
+def _read(files: tuple[str, ...]) -> Iterator[bytes]:
+    """The lines of these files; raises CommandFailed if one cannot be read."""
+    for file in files:
+        with ExitStack() as stack:
+            try:
+                yield from sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
+            except OSError as problem:
+                raise CommandFailed(f"{file} cannot be read: {problem.strerror}", WRONG) from problem
 
 
 def _verification_key(file: str | None) -> bytes | None:

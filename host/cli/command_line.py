@@ -48,6 +48,8 @@ COMMANDS = {
     "sandbox": "sandbox.sandbox",
     "explain": "explain.explain",
     "audit": "audit.audit",
+    "history": "history.history",
+    "migrate": "migrate.migrate",
     "completion": "completion.completion",
     "help": "command_line.show_help",
 }

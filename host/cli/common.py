@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -20,6 +20,8 @@ from host.cli.exit_codes import WRONG, CommandFailed
 from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from config import Config
     from host.cli.targets import DecisionScope
     from host.source import Endpoint
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 COMPLETE_VARIABLE = "_COLONNADE_COMPLETE"
 """The environment variable by which the script of a shell asks for completions."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_PARTS = ("servers", "calls", "consent", "logins", "sandbox", "output", "host", "listener", "fleet")
+"""Parts of the log that may have levels of their own. The last two have loggers, the others events
+(`log_format.PARTS`)."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CONFIG_NAME = "colonnade.yaml"
 FILE = click.Path(readable=False)  # whether it can be read is for the configuration to say, with its own sentence
@@ -102,14 +107,56 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return config_option(state_option(pass_selection(command)))
 
 
+@dataclass(frozen=True, slots=True)
+class LeastLevels:
+    """The least severities that are logged: of `parts` their own, of all others `level`."""
+
+    level: str
+    parts: dict[str, str] = field(default_factory=dict)
+
+    def of(self, part: str) -> str:
+        return self.parts.get(part, self.level)
+
+
+class _LeastLevels(click.ParamType[LeastLevels]):
+    name = "level"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "LEVEL[,PART=LEVEL...]"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> LeastLevels:
+        if isinstance(value, LeastLevels):
+            return value
+        level, parts = "", {}
+        for each in str(value).split(","):
+            part, of_part, given = each.strip().rpartition("=")
+            if given not in LOG_LEVELS:
+                self.fail(f"{given!r} is no level; expected {', '.join(LOG_LEVELS)}", param, ctx)
+            if not of_part and not level:
+                level = given
+            elif part in LOG_PARTS and part not in parts:
+                parts[part] = given
+            elif part in LOG_PARTS or not of_part:
+                self.fail(f"a second level for {part or 'all parts'}; expected one", param, ctx)
+            else:
+                self.fail(f"{part!r} is no part of the log; expected {', '.join(LOG_PARTS)}", param, ctx)
+        return LeastLevels(level or "warning", parts)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # no command needs it at its start
+
+        return [CompletionItem(level) for level in LOG_LEVELS if level.startswith(incomplete)]
+
+
 def log_level_option(default: str) -> Callable[[AnyCallable], AnyCallable]:
     """Add `--log-level`."""
     return click.option(
         "--log-level",
-        type=click.Choice(LOG_LEVELS),
+        type=_LeastLevels(),
         default=default,
         show_default=True,
-        help="The least severity that is logged to standard error.",
+        help=f"The least severity ({', '.join(LOG_LEVELS)}) that is logged to standard error, and that of parts of the "
+        f"log: {', '.join(LOG_PARTS)}.",
     )
 
 
@@ -181,6 +228,17 @@ class AgeType(click.ParamType[int]):
         if match is None:
             self.fail(f"expected a time such as 15m, 2h or 7d, found {value!r}", parameter, context)
         return int(match[1]) * UNITS[match[2]]
+
+
+class CallId(click.ParamType[str]):
+    """The name of a call, or its beginning."""
+
+    name = "id"
+
+    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        if re.fullmatch("[0-9a-f]{6,16}", value) is None:
+            self.fail("expected 6 to 16 digits of the ID that colonnade history shows", parameter, context)
+        return value
 
 
 def json_object(text: str = "{}", *more: str, before: str = "") -> dict[str, Any]:

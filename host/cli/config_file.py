@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from host.cli.common import FILE, count_servers, find_config, load_config
-from host.cli.endpoint_certificate import read_certificate
-from host.cli.exit_codes import DONE, FAILED
+from host.cli.endpoint_certificate import check_inner, read_certificate
+from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 
 if TYPE_CHECKING:
     from config import Config, StdioServer
@@ -42,6 +42,8 @@ def check(file: str | None) -> int:
     from host.sanitize import visible
 
     read_certificate(config)
+    check_inner(config)
+    _check_packages(config)
     unusable = 0
     for spec in config.servers.values():
         what = f"cannot be used: {visible(spec.problem)}" if spec.problem else spec.describe()
@@ -63,6 +65,20 @@ def check(file: str | None) -> int:
         return FAILED
     print(f"{file}: ok, {count_servers(config)}")
     return DONE
+
+
+def _check_packages(config: Config) -> None:
+    """The extras that the file needs."""
+    from host.storage.choice import import_postgres
+    from host.storage.store import StateError
+    from host.telemetry.entrance import require_packages
+
+    try:
+        if config.fleet is not None:
+            import_postgres()
+        require_packages(config)
+    except StateError as problem:
+        raise CommandFailed(str(problem), WRONG) from None
 
 
 def _describe_view(config: Config, name: str) -> str:

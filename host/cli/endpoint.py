@@ -34,6 +34,7 @@ from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
     from host.cli.admin_client import RunningHost
+    from host.cli.common import LeastLevels
     from host.cli.endpoint_client import Target
     from host.storage.directory import State
 
@@ -232,7 +233,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 def _check_options(
-    selection: Selection, running: str | None, own: bool, url: str | None, headers: Headers, view: str, log_level: str
+    selection: Selection, *, running: str | None, own: bool, url: str | None, headers: Headers, **_others: object
 ) -> None:
     if running is not None:
         print("colonnade: --running FILE is --config FILE by now, and will be removed", file=sys.stderr)
@@ -279,7 +280,13 @@ def _running_hosts(state: State | None, config: str | Path | None, default: str 
 
 
 def _target(
-    selection: Selection, running: str | None, own: bool, url: str | None, headers: Headers, view: str, log_level: str
+    selection: Selection,
+    running: str | None,
+    own: bool,
+    url: str | None,
+    headers: Headers,
+    view: str,
+    log_level: LeastLevels,
 ) -> Target:
     from host.addresses import VIEW_MARK
     from host.cli.endpoint_client import Target

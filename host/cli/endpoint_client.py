@@ -20,7 +20,7 @@ from config import Config
 from host.admin.schema import LogLine
 from host.app import START_ERRORS, Host, open_host
 from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
-from host.cli.common import own_endpoint, own_folder
+from host.cli.common import LeastLevels, own_endpoint, own_folder
 from host.cli.exit_codes import UNREACHED, WRONG, CommandFailed
 from host.cli.listing import MAX_LOG_LINES, Listing, OwnersView, name_of, why_hidden
 from host.cli.log import open_log
@@ -98,7 +98,7 @@ class Target:
     config: Config | None
     state: State | None
     view: str
-    log_level: str
+    log_level: LeastLevels
 
     @property
     def name(self) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from host.cli.common import Selection, json_object, selection_options
+from host.cli.common import CallId, Selection, json_object, selection_options
 from host.cli.exit_codes import DONE, VERDICT_ASK, VERDICT_DENY, CommandFailed
 from host.cli.names import CALLER, OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE, OWN_TOOL, SERVER, TOOL, view_option
+from host.cli.terminal import printable
 
 if TYPE_CHECKING:
     from host.cli.targets import DecisionTarget
@@ -43,6 +45,7 @@ def _one_name(context: click.Context, parameter: click.Parameter, words: tuple[s
 @click.option("--resource", metavar="URI", type=OWN_RESOURCE, help="A resource, by its own URI at the server.")
 @click.option("--template", metavar="URI", type=OWN_TEMPLATE, help="A resource template, by its own URI at the server.")
 @click.option("--caller", metavar="NAME", type=CALLER, help="Who calls, by its name in callers. Default: you.")
+@click.option("--call", "call", metavar="ID", type=CallId(), help="A call of the past, as colonnade history shows it.")
 @view_option("The view that the call comes in by. Default: the one of the caller.")
 @click.option("--args", "arguments", metavar="JSON", help="The arguments: a JSON object.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -56,6 +59,7 @@ def explain(
     resource: str | None,
     template: str | None,
     caller: str | None,
+    call: str | None,
     view: str,
     arguments: str | None,
     as_json: bool,
@@ -64,11 +68,15 @@ def explain(
 
     NAME is a tool, prompt or resource as clients see it. Otherwise --server is required, and one of --tool, --prompt,
     --resource and --template; without these, all rules of the server are written out, then the decision about each of
-    its entries. Nothing is sent and no person is asked.
+    its entries. With --call: what the rules of today say of a call of the past. Nothing is sent and no person is asked.
     Exit codes: 0 allow, 4 ask, 5 deny or held, 1 if there is no verdict.
     """
     entries = {"tool": tool, "prompt": prompt, "resource": resource, "template": template}
     named = [(kind, name) for kind, name in entries.items() if name is not None]
+    if call is not None:
+        if outward or server or named or caller or view or arguments:
+            raise click.UsageError("--call names all of the call.", click.get_current_context())
+        return _explain_past(selection, call, as_json)
     if (outward is not None and (named or server)) or (outward is None and (len(named) > 1 or not server)):
         raise click.UsageError(
             "Expected NAME as clients see it, or --server with one of --tool, --prompt, --resource and --template, or "
@@ -95,6 +103,72 @@ def explain(
         server, kind, name = entry_named(targets, outward, whose)
     targets = [target for target in targets if server in target.servers()] or targets
     explanation = only(targets).post("explain", server=server, kind=kind, name=name, arguments=parsed, **whose)
+    return _tell(explanation, as_json)
+
+
+def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
+    """Say what the rules of today decide about a call of the past."""
+    from host.cli.history import content_lines, find_call
+    from host.cli.targets import only
+    from host.history.search import contents_of
+
+    scope = selection.scope()
+    row, records = find_call(scope.state, id)
+    if row.what == "attempt" or not row.method:
+        what = "a refused attempt" if row.what == "attempt" else "a request of a server, or a confirmation"
+        raise CommandFailed(f"{id} is {what}, not a call that was sent; colonnade explain NAME explains an entry")
+    if "... sha256:" in row.item:
+        raise CommandFailed(
+            f"the audit has only the beginning of the name of {id}; colonnade explain --server explains it"
+        )
+    contents = contents_of(records)
+    arguments, remark = _kept_arguments(records[0] if records else {}, contents.get("arguments", {}))
+    targets = scope.all()
+    target = only([each for each in targets if os.path.realpath(row.config) == each.config] or targets)
+    whose = {} if not row.caller else {"caller": _caller_of(target.config, row.caller)}
+    whose |= {"view": row.view} if row.view else {}
+    explanation = target.post("explain", server=row.server, kind=row.kind, name=row.item, arguments=arguments, **whose)
+    past = f"{row.time}: {row.verdict} ({row.rule}), {row.outcome or 'no outcome'}"
+    if as_json:
+        past_call = {"verdict": row.verdict, "rule": row.rule, "outcome": row.outcome, "remark": remark, **contents}
+        explanation = {**explanation, "past": past_call}
+    else:
+        print(f"Then, {printable(past)}")
+        for line in content_lines(contents):
+            print(f"  {line}")
+        if remark:
+            print(f"Now, {remark}:")
+    return _tell(explanation, as_json)
+
+
+def _kept_arguments(record: Mapping[str, Any], kept: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
+    """The arguments of a call by its record of the audit; and a remark if that does not have them. Redacted ones decide
+    nothing: a rule may be about what was replaced."""
+    if record.get("args", {}).get("shape") == {}:
+        return {}, ""
+    try:
+        arguments = json.loads(kept["json"])
+    except (KeyError, ValueError, RecursionError):
+        arguments = None
+    if isinstance(arguments, dict):
+        return arguments, ""
+    why = "are redacted" if "redacted" in kept else "were left out" if "left_out" in kept else "were not kept"
+    keeps = "audit: {arguments: full} keeps those of calls from then on"
+    return None, f"as for a call without arguments, since its own {why}; {keeps}"
+
+
+def _caller_of(file: str, token: str) -> str:
+    """The name of a caller by that of its token; empty if the configuration names none, or cannot be read."""
+    from config import ConfigError, load
+
+    try:
+        callers = load(file, in_background=True).callers
+    except ConfigError:
+        return ""
+    return next((name for name, spec in callers.items() if spec.token == token), "")
+
+
+def _tell(explanation: Mapping[str, Any], as_json: bool) -> int:
     if as_json:
         print(json.dumps(explanation, indent=2))
     else:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import stat
 import sys
 import time
+from contextlib import suppress
+from errno import EINVAL
+from pathlib import Path
 from typing import ClassVar
 
+from host.cli.common import LeastLevels
+from host.cli.log_format import PART_OF, PARTS, TEXT, JournalHandler, JsonFormatter, is_journal
 from host.cli.terminal import Terminal
 from host.journal import (
     AttemptRefused,
@@ -40,13 +46,19 @@ from host.journal import (
 )
 from host.non_blocking import NonBlockingStream
 
+MAX_CAUSES = 1000
+"""Causes of warnings that are kept: a server may write part of one."""
 MAX_LOG = 1024 * 1024
 """Bytes of the log of hosts in the background; the newer half of a longer one is kept."""
 
 
 class StatusLines:
     """A line when a server becomes ready, when it fails for a new reason, when a person is needed, and after a reload.
-    Only the events of SHOWN_EVENTS have one."""
+    Only the events of SHOWN_EVENTS have one.
+
+    Args:
+        waits: no line is shown before those of `begin`.
+    """
 
     SHOWN_EVENTS: ClassVar = (
         ServerReady,
@@ -57,11 +69,18 @@ class StatusLines:
         ConfigReloaded,
     )
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, *, waits: bool = False) -> None:
         self._terminal = terminal
+        self._waiting: list[str] | None = [] if waits else None
         self._last_failure: dict[str, str] = {}
         self._has_said: set[str] = set()
         """Servers that wrote to their standard error since that was last pointed out."""
+
+    def begin(self, *first: str) -> None:
+        """Show these lines, and then those that waited."""
+        waiting, self._waiting = self._waiting or (), None
+        for line in (*first, *waiting):
+            self._write(line)
 
     def note(self, event: Event) -> None:
         if isinstance(event, OutputLine):
@@ -88,18 +107,83 @@ class StatusLines:
             self._write(f"  {event}")
 
     def _write(self, line: str) -> None:
+        if self._waiting is not None:
+            self._waiting.append(line)
+            return
         self._terminal.out.write(line + "\n")
 
 
-def open_log(level: str, *, without: tuple[type, ...] = ()) -> Journal:
-    """A journal whose events are logged to standard error, without the types that are shown there already."""
-    errors = NonBlockingStream(sys.stderr)
-    atexit.register(errors.close)
-    logging.basicConfig(stream=errors, level=logging.ERROR, format="%(asctime)s %(levelname)s %(message)s")
-    log = logging.getLogger("colonnade")
-    log.setLevel(level.upper())
+def open_to_append(path: Path | str, flags: int) -> int:
+    """A descriptor of a file for a log, which is made for this user alone. `flags`: how it is opened besides.
+
+    Raises OSError if it cannot be opened, or is no regular file.
+    """
+    # Without O_NONBLOCK, a named pipe would have the host wait for its reader.
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(EINVAL, "it is no regular file")
+    return descriptor
+
+
+class LogFile:
+    """A log in a file, which is made for this user alone. `reopen` follows a program that has renamed it.
+
+    Raises OSError if the file cannot be opened, or is no regular one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = open_to_append(path, os.O_WRONLY)
+
+    def reopen(self) -> None:
+        """Go on in a new file of this name. Where that cannot be opened, the former one is kept, and says so."""
+        former = self._descriptor
+        try:
+            self._descriptor = open_to_append(self._path, os.O_WRONLY)
+        except OSError as problem:
+            with suppress(OSError):
+                self.write(f"the log {self._path} cannot be opened again: {problem.strerror}; it goes on here\n")
+        else:
+            os.close(former)
+
+    def write(self, text: str) -> None:
+        os.write(self._descriptor, text.encode(errors="backslashreplace"))
+
+    def flush(self) -> None:
+        """No effect: nothing is kept back."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+def open_log(
+    levels: LeastLevels, *, without: tuple[type, ...] = (), written: str = "auto", file: LogFile | None = None
+) -> Journal:
+    """A journal whose events are logged, without the types that are shown there already.
+
+    Args:
+        written: `text`, `json`, or `auto`: fields for the journal of systemd where standard error leads there, else
+            text.
+        file: where the log goes instead of standard error; opened again at each reload.
+    """
+    handler: logging.Handler
     journal = Journal()
-    journal.subscribe(_Log(log, without).note)
+    if written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM")):
+        handler = JournalHandler()
+    else:
+        stream = NonBlockingStream(sys.stderr if file is None else file)
+        atexit.register(stream.close)
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(JsonFormatter() if written == "json" else logging.Formatter(TEXT))
+        if file is not None:
+            # In the thread that writes, behind what was said before.
+            journal.subscribe(lambda event: stream.call(file.reopen), ConfigReloaded)
+    logging.basicConfig(handlers=[handler], level=logging.ERROR)
+    log = logging.getLogger("colonnade")
+    for part in ("listener", "fleet"):
+        log.getChild(part).setLevel(levels.of(part).upper())
+    journal.subscribe(_Log(log, levels, without).note)
     return journal
 
 
@@ -124,30 +208,37 @@ class _Log:
     """Writes events as log lines. A server can cause warnings at will: of those about the same cause, one line a second
     is written, with a count of the rest."""
 
-    def __init__(self, log: logging.Logger, without: tuple[type, ...] = ()) -> None:
+    def __init__(self, log: logging.Logger, levels: LeastLevels, without: tuple[type, ...] = ()) -> None:
         self._log = log
         self._without = without
+        numbers = logging.getLevelNamesMapping()
+        self._least = {part: numbers[levels.of(part).upper()] for part in PARTS}
+        log.setLevel(min(numbers[levels.level.upper()], *self._least.values()))
         self._last: dict[tuple[str, ...], float] = {}
         self._held: dict[tuple[str, ...], int] = {}
 
     def note(self, event: Event) -> None:
         severity = event.severity
-        if severity < self._log.level or isinstance(event, self._without):
+        if severity < self._least[PART_OF[type(event)]] or isinstance(event, self._without):
             return
         if severity is Severity.WARNING and not isinstance(event, ConfirmationRequested):
             self._limited((type(event).__name__, *_cause(event)), event)
         else:
             problem = event.problem if isinstance(event, InternalError) else None
-            self._log.log(severity, "%s", event, exc_info=problem)
+            self._log.log(severity, "%s", event, exc_info=problem, extra={"event": event})
 
     def _limited(self, cause: tuple[str, ...], event: Event) -> None:
         now = time.monotonic()
         if now - self._last.get(cause, -10.0) < 1.0:
             self._held[cause] = self._held.get(cause, 0) + 1
             return
+        if len(self._last) >= MAX_CAUSES:
+            self._last = {each: last for each, last in self._last.items() if now - last < 1.0}
+            self._held = {each: count for each, count in self._held.items() if each in self._last}
         self._last[cause] = now
         held = self._held.pop(cause, 0)
-        self._log.warning("%s%s", event, f" (and {held} more like it)" if held else "")
+        more = f" (and {held} more like it)" if held else ""
+        self._log.warning("%s%s", event, more, extra={"event": event, "held": held})
 
 
 def _cause(event: Event) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ from host.oauth.authorization import ForeignAnswer
 from host.oauth.problem import OAuthProblem, told
 from host.policy.decision_log import DecisionLog
 from host.sanitize import visible, with_said
+from host.storage.choice import open_chosen_store
 from host.storage.directory import State
-from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential
 from host.upstream.connect import why_no_login
 from host.upstream.login import ProposedLogin, bind_callback, read_login, revoke
@@ -71,8 +71,8 @@ class Logins:
             CommandFailed: the store or its key cannot be used.
         """
         try:
-            with open_store(state, config.source) as store:
-                yield cls(config, state, store, open_vault(state, os.environ))
+            with open_chosen_store(config.fleet, state, config.source) as store:
+                yield cls(config, state, store, open_vault(state, os.environ, config.fleet))
         except StateError as problem:
             raise CommandFailed(str(problem), WRONG) from problem
 

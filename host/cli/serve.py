@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from errno import EADDRINUSE, EINVAL
+from errno import EADDRINUSE
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import socket
 
     from config import Address, Config, Listen
+    from host.cli.common import LeastLevels
+    from host.cli.log import LogFile
     from host.storage.directory import State
 
 
@@ -47,6 +49,19 @@ if TYPE_CHECKING:
 @click.option("--host", "ip", metavar="ADDRESS", help="Listen at this IP address instead of that of the file.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Listen at this port; 0 is a free one.")
 @log_level_option("warning")
+@click.option(
+    "--log-format",
+    type=click.Choice(("auto", "text", "json")),
+    default="auto",
+    show_default=True,
+    help="How it is logged; auto: in the journal of systemd with fields, elsewhere as text.",
+)
+@click.option(
+    "--log-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Log to this file instead of standard error. It is opened again at each reload (SIGHUP).",
+)
 @state_option
 @pass_selection
 def serve(
@@ -58,7 +73,9 @@ def serve(
     daemon: bool,
     ip: str | None,
     port: int | None,
-    log_level: str,
+    log_level: LeastLevels,
+    log_format: str,
+    log_file: Path | None,
 ) -> int:
     """Serve all servers of a configuration behind one endpoint.
 
@@ -69,38 +86,33 @@ def serve(
         raise click.UsageError("--host and --port do not go with --stdio.", click.get_current_context())
     if (own or view) and not stdio:
         raise click.UsageError(f"{'--own' if own else '--view'} goes with --stdio.", click.get_current_context())
+    if (daemon or (stdio and not own)) and not (log_format == "auto" and log_file is None):
+        raise click.UsageError(
+            "--log-format and --log-file do not go with a host in the background, whose log colonnade status names; "
+            "add --own.",
+            click.get_current_context(),
+        )
     if daemon:
         config = _without_clients_values(load_config(file or find_config(), in_background=True))
+        _check_audit(config)
         return _serve_relays(config, selection.open_state(), log_level)
     config = _at(load_config(file or find_config(), may_ask=not stdio), ip, port)
+    if stdio:
+        _check_audit(config)
     # Of a client over stdio; it needs the rules, whose import is left for later where a port is to open first.
     endpoint = own_endpoint(config, view) if stdio else None
     state = selection.open_state()
-    bound = http2 = None
+    bound = http2 = metrics = None
     certificate = None
     if not stdio:
-        from config import DEFAULT_CAPACITY
-
         certificate = read_certificate(config)
-        if config.capacity.connections != DEFAULT_CAPACITY.connections:
-            with _start_errors():  # before it is said that the host serves
-                from host.app import endpoint_limits
+        bound, http2, metrics = _open_ports(config.listen, state)
+    from config import AuditPlace
 
-                endpoint_limits(config)
-        bound = _bind(config.listen.address, state, "--port, listen.address")
-        if config.listen.http2 is not None:
-            http2 = _bind(config.listen.http2, state, "listen.http2")
-    # With --stdio, states and the log both go to standard error.
-    out = NonBlockingStream(sys.stderr if bound is None else sys.stdout)
+    # States and the log both go to standard error where standard output is the protocol's, or the audit's.
+    is_taken = bound is None or config.audit.to is AuditPlace.STDOUT
+    out = NonBlockingStream(sys.stderr if is_taken else sys.stdout)
     try:
-        url = ""
-        if bound is not None:
-            from host.version import VERSION
-
-            url = _url(config.listen, config.listen.address.host, bound)
-            out.write(f"Colonnade {VERSION} serves {count_servers(config)} at {url}\n")
-            if http2 is not None and config.listen.http2 is not None:
-                out.write(f"HTTP/2 is served at {_url(config.listen, config.listen.http2.host, http2)}\n")
         # The port listens; the rest of the program is imported only now.
         import trio
 
@@ -109,16 +121,21 @@ def serve(
         from host.cli.terminal import Terminal
         from host.heap import spare_collections
         from host.journal import OutputLine
+        from host.systemd import ServiceManager
         from host.wire.deadlines import SystemClock
 
         spare_collections()
-        # On a terminal, and with --stdio, the lines of states and those of the log are read together.
-        shown_beside = bound is None or (out.isatty() and sys.stderr.isatty())
-        journal = open_log(log_level, without=StatusLines.SHOWN_EVENTS if shown_beside else ())
-        journal.subscribe(StatusLines(Terminal(out)).note, OutputLine, *StatusLines.SHOWN_EVENTS)
+        # On a terminal, and in one output, the lines of states and those of the log are read together.
+        shown_beside = is_taken or (out.isatty() and sys.stderr.isatty())
+        journal = open_log(
+            log_level,
+            without=StatusLines.SHOWN_EVENTS if shown_beside and log_file is None else (),
+            written=log_format,
+            file=None if log_file is None else _log_file(log_file),
+        )
+        lines = StatusLines(Terminal(out), waits=bound is not None)
+        journal.subscribe(lines.note, OutputLine, *StatusLines.SHOWN_EVENTS)
         say = _to_terminal(out)
-        if bound is not None and say is None and config.console is not None:
-            out.write("The console opens with the link that colonnade console prints\n")
         with _start_errors():
             if endpoint is not None:
                 trio.run(app.serve_over_stdio, config, state, journal, say, endpoint, clock=SystemClock())
@@ -128,11 +145,54 @@ def serve(
                     from host.wire import http2 as server  # hypercorn takes a quarter of a second
 
                     serve_http2 = partial(server.serve_http2, bound=http2, certificate=certificate)
-                arguments = config, state, bound, url, journal, say, certificate, serve_http2
+                url = _url(config.listen, config.listen.address.host, bound)
+                first = _first_lines(config, url, http2, metrics, has_terminal=say is not None)
+                on_started = partial(lines.begin, *first)
+                told = on_started, say, ServiceManager(os.environ)
+                arguments = config, state, bound, url, journal, *told, certificate, serve_http2, metrics
                 trio.run(app.serve, *arguments, clock=SystemClock())
         return DONE
     finally:
+        for each in (bound, http2, metrics):
+            if each is not None:
+                each.close()  # the host has not, where its start failed
         out.close()
+
+
+def _first_lines(
+    config: Config, url: str, http2: socket.socket | None, metrics: socket.socket | None, *, has_terminal: bool
+) -> Iterator[str]:
+    from host.version import VERSION
+
+    yield f"Colonnade {VERSION} serves {count_servers(config)} at {url}"
+    if http2 is not None and config.listen.http2 is not None:
+        yield f"HTTP/2 is served at {_url(config.listen, config.listen.http2.host, http2)}"
+    if metrics is not None:
+        yield f"Metrics are at {_metrics_url(config.listen, metrics)}"
+    if not has_terminal and config.console is not None:
+        yield "The console opens with the link that colonnade console prints"
+
+
+def _log_file(path: Path) -> LogFile:
+    """Raises CommandFailed if the log cannot be written there."""
+    from host.cli.log import LogFile
+
+    try:
+        return LogFile(path)
+    except OSError as problem:
+        raise CommandFailed(f"--log-file: {path} cannot be opened: {problem.strerror}", WRONG) from problem
+
+
+def _check_audit(config: Config) -> None:
+    """Raises CommandFailed if the audit were to be on the standard output of a host that has none for it."""
+    from config import AuditPlace
+
+    if config.audit.to is AuditPlace.STDOUT:
+        raise CommandFailed(
+            "audit.to: with serve --stdio, standard output is the protocol's, and a host in the background has none; "
+            "expected files; remove the key, or serve this file over HTTP (colonnade serve)",
+            WRONG,
+        )
 
 
 @contextmanager
@@ -150,7 +210,7 @@ def _start_errors() -> Iterator[None]:
         raise CommandFailed(str(problem), WRONG)
 
 
-def _serve_relays(config: Config, state: State, log_level: str) -> int:
+def _serve_relays(config: Config, state: State, log_level: LeastLevels) -> int:
     """Be the host that a relay has started (host/relay.py). What is said until the first relay can connect goes to the
     relay, and later to a file."""
     if config.daemon is None:
@@ -160,7 +220,7 @@ def _serve_relays(config: Config, state: State, log_level: str) -> int:
     import trio
 
     from host import app
-    from host.cli.log import keep_log_short, open_log
+    from host.cli.log import keep_log_short, open_log, open_to_append
     from host.downstream.relays import open_relay_claim
     from host.heap import spare_collections
     from host.relay import log_path
@@ -169,11 +229,8 @@ def _serve_relays(config: Config, state: State, log_level: str) -> int:
 
     def on_started() -> None:
         path = log_path(str(state.path), str(config.source))
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK  # for a named pipe
         try:
-            log = os.open(path, flags, 0o600)
-            if not stat.S_ISREG(os.fstat(log).st_mode):
-                raise OSError(EINVAL, "it is no regular file")
+            log = open_to_append(path, os.O_RDWR | os.O_NOFOLLOW)
             os.dup2(log, 2)
             os.close(log)
             keep_log_short(f"{time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()} serves {config.source}")
@@ -230,14 +287,43 @@ def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:
     return (lambda line: print(line, file=sys.stderr, flush=True)) if sys.stderr.isatty() else None
 
 
-def _bind(address: Address, state: State, option: str) -> socket.socket:
+def _open_ports(listen: Listen, state: State) -> tuple[socket.socket, socket.socket | None, socket.socket | None]:
+    """The listening sockets of the endpoint, of HTTP/2 and of the metrics, which systemd may have passed.
+
+    Raises:
+        CommandFailed: an address cannot be had; or systemd passes a socket at one that the file does not name, for
+            which its rules about addresses would not hold.
+    """
+    from host.systemd import NotOurs, take_sockets
+
+    try:
+        passed = {each.getsockname()[:2]: each for each in take_sockets(os.environ)}
+    except NotOurs as problem:
+        raise CommandFailed(str(problem), WRONG) from problem
+    bound = _bind(listen.address, state, "--port, listen.address", passed)
+    http2 = None if listen.http2 is None else _bind(listen.http2, state, "listen.http2", passed)
+    metrics = None if listen.metrics is None else _bind(listen.metrics, state, "listen.metrics", passed)
+    if passed:
+        other = ", ".join(f"{host} port {port}" for host, port in passed)
+        raise CommandFailed(
+            f"systemd passes a socket at {other}; expected an address of listen in the file; give ListenStream= of the "
+            "socket unit the same address",
+            WRONG,
+        )
+    return bound, http2, metrics
+
+
+def _bind(address: Address, state: State, option: str, passed: dict[tuple[str, int], socket.socket]) -> socket.socket:
     """A listening socket.
 
     Args:
         option: where another address can be chosen.
+        passed: sockets by their addresses, of which the one that is used is taken out.
     """
-    from host.wire.port import bind
+    from host.wire.port import bind, prepare
 
+    if (given := passed.pop((address.host, address.port), None)) is not None:
+        return prepare(given)
     try:
         return bind(*address)
     except OSError as error:
@@ -246,8 +332,20 @@ def _bind(address: Address, state: State, option: str) -> socket.socket:
 
 
 def _url(listen: Listen, host: str, bound: socket.socket) -> str:
+    return f"{listen.scheme}://{_host_and_port(host, bound)}{listen.path}"
+
+
+def _metrics_url(listen: Listen, bound: socket.socket) -> str:
+    from config import is_loopback
+
+    assert listen.metrics is not None
+    host = listen.metrics.host
+    return f"{'http' if is_loopback(host) else listen.scheme}://{_host_and_port(host, bound)}/metrics"
+
+
+def _host_and_port(host: str, bound: socket.socket) -> str:
     address = f"[{host}]" if ":" in host else host
-    return f"{listen.scheme}://{address}:{bound.getsockname()[1]}{listen.path}"
+    return f"{address}:{bound.getsockname()[1]}"
 
 
 def _holder(state: State, port: int) -> str:

@@ -2,42 +2,107 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import sys
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from host.cli.common import Selection, counted, selection_options
-from host.cli.exit_codes import DONE
-from host.cli.terminal import Terminal, printable
+from host.cli.exit_codes import DONE, CommandFailed
+from host.cli.terminal import Terminal, columns, printable
+
+if TYPE_CHECKING:
+    from host.cli.targets import RunningTarget
+
+
+WATCH_INTERVAL = 2.0
+"""Seconds between two looks of --watch."""
+_CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each host.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each host; with --watch, in a line."
+)
+@click.option(
+    "--watch",
+    is_flag=False,
+    flag_value=WATCH_INTERVAL,
+    type=click.FloatRange(min=0.1),
+    metavar="[SECONDS]",
+    help="Look again every so many seconds (2), until interrupted.",
+)
 @selection_options
-def status(selection: Selection, as_json: bool) -> int:
+def status(selection: Selection, as_json: bool, watch: float | None) -> int:
     """Show the health of the running host.
 
     Its address, its servers, what waits for a person, and its memory. With --config FILE the host of this
     configuration, otherwise all that run. The exit code is 3 if none runs.
     """
+    scope = selection.scope()
+    terminal = Terminal(sys.stdout)
+    while True:
+        targets = scope.running() if watch is None else scope.find()
+        told = [(target, host) for target in targets if (host := _ask(target, is_repeated=watch is not None))]
+        if as_json:
+            print(json.dumps([host for _, host in told], indent=2 if watch is None else None), flush=True)
+        else:
+            out = io.StringIO()
+            with redirect_stdout(out):
+                _show_all(terminal, told, str(scope.state.path))
+            _print(out.getvalue(), terminal, is_repeated=watch is not None)
+        if watch is None:
+            return DONE
+        time.sleep(watch)  # noqa: TID251 - no event loop runs here
+
+
+def _ask(target: RunningTarget, *, is_repeated: bool) -> Mapping[str, Any] | None:
+    """The status of a host. None if it cannot be asked and will be looked for again, which is said."""
+    try:
+        status: Mapping[str, Any] = target.host.get("status")
+    except CommandFailed as problem:
+        if not is_repeated:
+            raise
+        print(f"colonnade: the host of process {target.pid}: {problem}", file=sys.stderr)
+        return None
+    return status
+
+
+def _print(text: str, terminal: Terminal, *, is_repeated: bool) -> None:
+    """Once; or on a terminal in place of the former text, as much as fits."""
+    if is_repeated and terminal.width is not None:
+        size = shutil.get_terminal_size()  # it may have changed
+        text = _CLEAR + _fitting(text, size.columns, size.lines - 1)
+    print(text, end="" if not is_repeated or terminal.width is not None else "\n", flush=True)
+
+
+def _fitting(text: str, width: int, height: int) -> str:
+    """The first lines, which take `height` rows of a terminal at most; the last row says how many do not fit."""
+    lines = text.splitlines(keepends=True)
+    taken = list(accumulate(max(1, -(-columns(click.unstyle(line.rstrip("\n"))) // width)) for line in lines))
+    if taken[-1] <= height:
+        return text
+    shown = sum(rows < height for rows in taken)
+    return "".join(lines[:shown]) + f"… {counted(len(lines) - shown, 'more line')}\n"
+
+
+def _show_all(terminal: Terminal, told: Sequence[tuple[RunningTarget, Mapping[str, Any]]], state: str) -> None:
     from host.relay import log_path
 
-    scope = selection.scope()
-    targets = scope.running()
-    hosts = [target.host.get("status") for target in targets]
-    if as_json:
-        print(json.dumps(hosts, indent=2))
-        return DONE
-    terminal = Terminal(sys.stdout)
-    for number, (target, host) in enumerate(zip(targets, hosts, strict=True)):
+    if not told:
+        print("No host of yours runs.")
+    for number, (target, host) in enumerate(told):
         if number:
             print()
-        log = log_path(str(scope.state.path), target.config) if target.host.is_in_background else ""
+        log = log_path(state, target.config) if target.host.is_in_background else ""
         _show(terminal, host, target.starter, log)
-    return DONE
 
 
 def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "", log: str = "") -> None:
@@ -63,20 +128,59 @@ def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "", log: s
         lines |= {"clients": str(host["clients"]), "ends": _end(host)}
     if log:
         lines["log"] = printable(log)
+    if host.get("draining"):
+        lines["drains"] = f"ends with what is under way, within {_duration(host['drain'])}"
+    fleet = host.get("fleet") or {"members": ()}  # hosts of former versions do not say it
+    if fleet["members"]:
+        away = "" if fleet["is_current"] else ", as of the last answer of its database"
+        lines["fleet"] = f"{printable(fleet['name'])}, {counted(len(fleet['members']), 'member')}{away}"
+    if host.get("audit") == "stdout":
+        lines["audit"] = "on its standard output"
     if host["confirmations"]:
         lines["confirmations"] = f"{host['confirmations']} waiting (colonnade ask)"
     if host["held"]:
         lines["definitions"] = f"{host['held']} held (colonnade definitions)"
     if host["waiting_changes"]:
         lines["changes"] = f"{counted(len(host['waiting_changes']), 'change')} of the file waiting (colonnade reload)"
+    below = {
+        "fleet": [_member(member, is_host=member["boot"] == fleet["boot"]) for member in fleet["members"]],
+        "changes": [printable(change) for change in host["waiting_changes"]],
+    }
     for label, text in lines.items():
         print(f"  {label + ':':<15} {text}")
-    for change in host["waiting_changes"]:
-        print(f"  {'':<15} {printable(change)}")
+        for line in below.get(label, ()):
+            print(f"  {'':<15} {line}")
     for problem in host["problems"]:
         print(f"  problem:        {printable(problem)}")
     for server in servers:
-        print(f"  {server['id']:<20} {terminal.state(server['state'])} {'; '.join(describe_connection(server))}")
+        said = "; ".join([*describe_connection(server), *_traffic(server)])
+        print(f"  {server['id']:<20} {terminal.state(server['state'])} {said}")
+
+
+def _traffic(server: Mapping[str, Any]) -> list[str]:
+    """The calls of a server since its host started, and the percentiles of their durations in the last hour."""
+    if not server["calls"]:
+        return []
+    failed = f", {server['failed']} failed" if server["failed"] else ""
+    said = [f"{counted(server['calls'], 'call')}{failed}"]
+    if server.get("p50_ms") is not None:  # hosts of former versions do not say it
+        said.append(f"p50 {server['p50_ms']:.1f} ms, p95 {server['p95_ms']:.1f} ms")
+    if server.get("restarts"):
+        said.append(counted(server["restarts"], "restart"))
+    return said
+
+
+def _member(member: Mapping[str, Any], *, is_host: bool) -> str:
+    """A process of the fleet, and what is special about it."""
+    said = [
+        f"{member['boot']} at {member['address']}",
+        member["status"],
+        f"Colonnade {member['version']}",
+        "this host" if is_host else f"a lease of {member['lease']:.1f} s",
+        "" if member["equal_rules"] else "other servers, rules or views",
+        "has decisions to take over" if member["behind"] else "",
+    ]
+    return printable(", ".join(text for text in said if text))
 
 
 def _end(host: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from host.storage.directory import State
 
 STOP_TIMEOUT = 20.0
-"""Seconds in which a host must end, its servers included."""
+"""Seconds in which a host must end, its servers included, once what was under way has had its time."""
 _POLL_INTERVAL = 0.05
 """Seconds between two looks whether it has."""
 
@@ -51,9 +51,10 @@ def _stop(target: RunningTarget, state: State, *, yes: bool) -> bool:
         if not (sys.stdin.isatty() and is_confirmed(f"{text}. End it?")):
             print(f"colonnade: {text}; --yes ends it", file=sys.stderr)
             return False
-    clients = len(target.host.get("clients")["clients"])
+    status = target.host.get("status")
+    clients = status["clients"]
     os.kill(target.pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT
+    deadline = time.monotonic() + status.get("drain", 0.0) + STOP_TIMEOUT
     with announced(f"for process {target.pid} to end"):
         while _is_running(target, state):
             if time.monotonic() > deadline:

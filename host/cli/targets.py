@@ -35,8 +35,8 @@ from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import run_within
+from host.storage.choice import open_chosen_store
 from host.storage.directory import State
-from host.storage.sqlite import open_store
 from host.storage.store import StateError
 from host.subject import Item
 from host.views import EVERYTHING, View
@@ -173,10 +173,12 @@ class StoredTarget:
         with (
             as_command_failures(),
             Audit(self._state.audit) as audit,
-            open_store(self._state, self._source) as store,
+            open_chosen_store(None if config is None else config.fleet, self._state, self._source) as store,
         ):
-            confirmations = ConfirmationQueue(Grants(store), AskSpec(), lambda what, confirmation, said: None)
-            pins = Pins(store, trusts)
+            confirmations = ConfirmationQueue(
+                Grants(store, wall=store.now), AskSpec(), lambda what, confirmation, said: None
+            )
+            pins = Pins(store, trusts, wall=store.now)
             servers = settled_servers(servers, pins)
             gate = Gate(servers, callers, pins, confirmations, DecisionLog(audit, Journal()))
             if config is not None:

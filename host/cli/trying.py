@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from host.cli.common import counted, is_confirmed, own_folder
+from host.cli.common import LeastLevels, counted, is_confirmed, own_folder
 
 if TYPE_CHECKING:
     from config import Config
@@ -254,7 +254,7 @@ def _try_servers(
     allow_interrupts()
     problem = ""
     try:
-        trio.run(try_servers, config, state, open_log("error"), ids, may_try, tell, own_folder())
+        trio.run(try_servers, config, state, open_log(LeastLevels("error")), ids, may_try, tell, own_folder())
     except* (*START_ERRORS, OSError) as group:
         problem = str(first_exception(group))
     return problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
@@ -123,6 +123,15 @@ class CallStore:
     def tasks(self) -> int:
         """Number of unfinished calls that are tasks or may become tasks."""
         return len(self._working)
+
+    def unfinished(self) -> set[DetachedCall]:
+        """The calls that `parked` and `tasks` count."""
+        return {*self._parking, *self._working}
+
+    def awaited(self) -> set[DetachedCall]:
+        """The unfinished calls, and the tasks whose end their clients do not know yet."""
+        tasks = (call for calls in self._tasks.values() for call in calls.values())
+        return self.unfinished() | {call for call in tasks if call.is_found and not call.is_fetched}
 
     def start(
         self,
@@ -396,6 +405,9 @@ class ByOwner(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._owners)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._owners)
 
     def has_room(self, owner: Hashable, *, max_total: int, max_per_owner: int) -> bool:
         """Whether this owner may have one more, within `max_total` for all owners and `max_per_owner` for each."""

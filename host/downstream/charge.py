@@ -10,18 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import trio
 
 from host.errors import TooLarge, Unavailable
 from host.jsonrpc.messages import ErrorBody, Failure, Id
 from host.memory import Budget, Owner, Use
-from host.wire.deadlines import CallScope
 
 COPIES = 3
 """Copies of a request that exist while a server works on it (measured): as received, as sent on, and in the transport
 to the server."""
 
+SMALL = 4096
+"""Bytes by which the copies of a request may be more than its short answer: less is not worth to be given back before
+the end."""
 _REQUESTS = Use.REQUESTS  # for speed; see RESOURCE in protocol/methods.py
 NEEDED_ELSEWHERE = "its memory is needed elsewhere"
 NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was carried out, try again later"
@@ -39,11 +42,15 @@ def answer_too_large(id: Id | None, size: int) -> Failure:
     return Failure(ErrorBody(TooLarge.code, ANSWER_TOO_LARGE_MESSAGE.format(size=size)), id)
 
 
+class Cancellable(Protocol):
+    def cancel(self, reason: str | None = None) -> None: ...
+
+
 class RequestCharge:
     """The charge of one request. As a context manager it is released at the end. `of`: see `Budget.hold`."""
 
     def __init__(self, budget: Budget, owner: Owner, of: Hashable = None) -> None:
-        self._scope: CallScope | trio.CancelScope | None = None
+        self._scope: Cancellable | None = None
         self._body = 0
         self._budget = budget
         self._owner = owner
@@ -65,6 +72,10 @@ class RequestCharge:
         text = REVOKED_MESSAGE.format(why=self.revoked) if self.revoked else CANCELLED_MESSAGE
         return Failure(ErrorBody(Unavailable.code, text), id)
 
+    def another(self) -> RequestCharge:
+        """The charge of another request of the same client."""
+        return RequestCharge(self._budget, self._owner, self._of)
+
     def add_request_bytes(self, size: int) -> None:
         """Charge `size` further bytes of the request.
 
@@ -83,15 +94,24 @@ class RequestCharge:
         self._body += size
         self._held.grow(COPIES * self._body - self._held.size)
 
+    def begin_again(self) -> None:
+        """Charge nothing of the request, which is about to be read once more."""
+        if self._body:
+            self._held.grow(-self._held.size)
+            self._body = 0
+
     def set_answer_size(self, size: int) -> None:
-        """Charge a response of `size` bytes instead. A dropped charge is charged anew: an error needs little.
+        """Charge a response of `size` bytes instead, or a little more. A dropped charge is charged anew: an error needs
+        little.
 
         Raises:
             OverBudget: it does not fit.
         """
         if self._held.dropped:
             self._held = self._budget.hold(self._owner, _REQUESTS, drop=self._drop, of=self._of)
-        self._held.grow(self._body + size - self._held.size)
+        more = self._body + size - self._held.size
+        if more > 0 or more < -SMALL:
+            self._held.grow(more)
 
     def touch(self) -> None:
         """Record that the client has taken a part of the response."""
@@ -109,7 +129,7 @@ class RequestCharge:
             finally:
                 self._scope = before
 
-    def cancel_on_drop(self, scope: CallScope | trio.CancelScope) -> None:
+    def cancel_on_drop(self, scope: Cancellable) -> None:
         """Have a cancel scope that the request has anyway cancelled when the memory is needed elsewhere, in place of a
         `droppable` block, which costs more; `dropped` tells whether it was."""
         self._scope = scope
@@ -128,9 +148,10 @@ class RequestCharge:
     def release(self) -> None:
         """Release the charge."""
         self._held.release()
+        self._scope = None  # which may refer to this
 
     def __enter__(self) -> RequestCharge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.release()
+        self.release()

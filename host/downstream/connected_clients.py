@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 from weakref import WeakKeyDictionary
+
+import trio
 
 from host.client_process import ClientRow, ClientTransport
 from host.downstream.sessions import Session
@@ -14,11 +19,25 @@ class ConnectedClients:
     """The open sessions. Clients of 2026-07-28 over HTTP have no connection, and are not among them."""
 
     def __init__(self) -> None:
+        self.on_end: Callable[[ClientTransport, str, float], None] | None = None
+        """Called with the transport and the revision of a session that ends, and its seconds since `add`."""
+        self.streams: Callable[[], Mapping[str, int]] = dict
+        """Returns the number of their open streams over HTTP, by kind."""
         self._sessions: WeakKeyDictionary[Session, tuple[ClientTransport, float]] = WeakKeyDictionary()
 
     def add(self, session: Session, transport: ClientTransport) -> None:
         """Show the client of this session until the session ends."""
         self._sessions[session] = transport, time.time()
+        if self.on_end is not None:
+            session.on_end = partial(self._end, transport, trio.current_time())
+
+    def _end(self, transport: ClientTransport, since: float, session: Session) -> None:
+        if self.on_end is not None:
+            self.on_end(transport, session.revision, trio.current_time() - since)
+
+    def count(self) -> Counter[str]:
+        """Number of the sessions by their transport."""
+        return Counter(transport for session, (transport, _) in self._sessions.items() if not session.ended.is_set())
 
     def rows(self) -> list[ClientRow]:
         """The clients, in the order in which they came."""
@@ -32,11 +51,11 @@ class ConnectedClients:
 def _row(session: Session, transport: ClientTransport, since: float) -> ClientRow:
     opening, stated, process = session.opening, session.stated, session.process
     if opening is not None:
-        era, revision, says = "handshake", opening.revision.name, opening.client
+        era, says = "handshake", opening.client
     elif stated is not None:
-        era, revision, says = "stateless", stated.version, stated.client
+        era, says = "stateless", stated.client
     else:
-        era = revision = says = ""
+        era = says = ""
     return {
         "says": visible(says),
         "process": process.as_row() if process is not None and process.pid else None,
@@ -45,6 +64,6 @@ def _row(session: Session, transport: ClientTransport, since: float) -> ClientRo
         "endpoint": session.endpoint.server or "",
         "view": session.endpoint.view,
         "era": era,
-        "revision": visible(revision),
+        "revision": visible(session.revision),
         "since": since,
     }

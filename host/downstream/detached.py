@@ -17,10 +17,9 @@ the module that sends a `ParkedCallState` binds it to the request.
 from __future__ import annotations
 
 import math
-import secrets
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import trio
@@ -76,6 +75,8 @@ class RequestsToClient:
     state: ParkedCallState
     requests: Mapping[str, MethodAndParams]
     """The open server requests by their keys; a key is never used twice in one call."""
+    sent_to: str = ""
+    """Id of the server that may have begun the call; empty if it was not sent yet."""
 
 
 Outcome: TypeAlias = Raw | RequestsToClient | Task
@@ -116,12 +117,14 @@ class OpenServerRequest:
 class TaskOptions:
     """Settings of a call that may become a task."""
 
-    server: str
-    """Id of the server, fit for a header: the task's id begins with it."""
+    id: str
+    """Id of the task for its client, fit for a header; nobody else can guess it."""
     on_status: Callable[[DetachedCall], None]
     """Called when the task's status changes, or it has a further server request; must not wait."""
     ttl_ms: int | None = None
     """Lifetime that the client requests, from now; None if it requests none."""
+    created: float = field(default_factory=time.time)
+    """When it was made, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +167,12 @@ class DetachedCall:
         """Exception of its work. Raise a copy, so that this one does not collect the stacks of every request that gets
         it."""
         self.is_over = False
+        self.client: Hashable | None = None
+        """Identifies the session that has begun it as a task (`Caller.key`); None if none has."""
+        self.is_fetched = False
+        """Whether its client knows how the task has ended."""
+        self.sent_to = ""
+        """Id of the server to which the request was sent; empty until then."""
         self.life = trio.CancelScope()
         """Scope around everything that is done for the call. Its deadline ends the time for which results are kept."""
         self.working = trio.CancelScope()
@@ -202,9 +211,9 @@ class DetachedCall:
         self._task_meta: Raw | None = None
         if options is not None:
             asked = DEFAULT_TTL_MS if options.ttl_ms is None else options.ttl_ms
-            self.id = f"{options.server}.{secrets.token_urlsafe(16)}"
+            self.id = options.id
             self._begin_lifetime(asked)
-            self._created = self._updated = iso_timestamp(time.time())
+            self._created = self._updated = iso_timestamp(options.created)
 
     # Client handle of its work
 
@@ -342,6 +351,7 @@ class DetachedCall:
         if self.is_over:
             return False
         self.working.cancel("its result is no longer wanted")
+        self.is_fetched = True
         self.end(None)
         return True
 
@@ -391,7 +401,7 @@ class DetachedCall:
         self._handed_over = dict(self.server_requests)
         self.attached = None
         self.expire_state_at(trio.current_time() + PARKED_LIFETIME)
-        return RequestsToClient(ParkedCallState(self.state_id, self.round), self._handed_over)
+        return RequestsToClient(ParkedCallState(self.state_id, self.round), self._handed_over, self.sent_to)
 
     def hand_over_again(self) -> RequestsToClient | None:
         """The newest round again, without the server requests that have ended since; None if all of them have."""
@@ -400,7 +410,11 @@ class DetachedCall:
         if not left:
             return None
         self.expire_state_at(trio.current_time() + PARKED_LIFETIME)
-        return RequestsToClient(ParkedCallState(self.state_id, self.round), left)
+        return RequestsToClient(ParkedCallState(self.state_id, self.round), left, self.sent_to)
+
+    def note_sent(self, server: str) -> None:
+        """Note that the request was sent to this server; see `Exchange.on_sent`."""
+        self.sent_to = server
 
     def take(self, answers: Mapping[str, Raw]) -> None:
         """Answer the server requests of the newest round; answers to other keys are ignored."""
@@ -499,3 +513,12 @@ class DetachedCall:
         await trio.lowlevel.checkpoint()
         while self._followed is None and not self._open and not self.is_over:
             await self.changed.wait()
+
+
+def lost_task(owner: Hashable, options: TaskOptions, result: Raw, message: str) -> DetachedCall:
+    """A task that ended with a former process, as one that is over with this result. `message`: the reason, for
+    people."""
+    call = DetachedCall(owner, lambda call: None, options=options)
+    call.become_task()
+    call.end(result, message)
+    return call

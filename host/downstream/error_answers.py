@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from msgspec import Raw
 
 from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidRequest
-from host.journal import InternalError, Journal
+from host.journal import OBSERVED, UNKNOWN_HOP, Hop, InternalError, Journal, trace_id_of
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
 from host.jsonrpc.twins import refuse_twins
 from host.protocol.known_params import KNOWN_PARAMS, UNSET
+from host.protocol.versions import SERVED
 
 
 def params_of(request: Request) -> dict[str, Raw]:
@@ -27,10 +28,16 @@ def params_of(request: Request) -> dict[str, Raw]:
     if known is not None:
         refuse_twins(known, found)
     params = dict(found)
-    for name, missing in UNSET.get(request.method, {}).items():
-        if params.get(name) in missing:
-            del params[name]
+    unset = UNSET.get(request.method)
+    if unset is not None and not unset.keys().isdisjoint(params):
+        for name, missing in unset.items():
+            if params.get(name) in missing:
+                del params[name]
     return params
+
+
+HOPS = {(name, pipe): Hop(name, "pipe" if pipe else "tcp") for name in (*SERVED, "") for pipe in (False, True)}
+"""The hops to clients, by the name of their revision and whether they are programs of this machine."""
 
 
 def error_body(error: ColonnadeError) -> ErrorBody:
@@ -43,12 +50,23 @@ async def errors_as_answers(
     journal: Journal,
     client_name: str,
     body_of: Callable[[ColonnadeError], ErrorBody] = error_body,
+    hop: Hop = UNKNOWN_HOP,
 ) -> Success | Failure:
-    """The response to the request: the result of `work`, or its error. `client_name` is for the log."""
+    """The response to the request: the result of `work`, or its error. `client_name` is for the log; `hop`: to the
+    client, for whoever observes the request."""
+    observed = None
+    if journal.observer is not None:
+        observed = request.__dict__[OBSERVED] = journal.observer.answering(request, hop)
+    answer: Success | Failure | None = None
     try:
-        return Success(request.id, await work(request))
+        answer = Success(request.id, await work(request))
     except ColonnadeError as error:
-        return Failure(body_of(error), request.id)
+        answer = Failure(body_of(error), request.id)
     except Exception as problem:  # noqa: BLE001 - an error in one request must not affect any other.
-        journal.note(InternalError(f"{request.method[:80]} for {client_name}", problem))
-        return Failure(ErrorBody(INTERNAL_ERROR, INTERNAL_ERROR_MESSAGE), request.id)
+        where = f"{request.method[:80]} for {client_name}"
+        journal.note(InternalError(where, problem, client_name, trace_id_of(observed)))
+        answer = Failure(ErrorBody(INTERNAL_ERROR, INTERNAL_ERROR_MESSAGE), request.id)
+    finally:
+        if observed is not None:
+            observed.end(answer)
+    return answer

@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from host.protocol.stateless import with_envelope
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.relay_start import FIRST_ANSWERS, RESTRICTING, seal_first_answers, values_digest
 from host.router.router import Router
+from host.slices import pause
 from host.source import Endpoint
 from host.storage.directory import State
 from host.storage.store import Revisions
@@ -47,8 +48,13 @@ from host.version import VERSION
 
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes of all answers in the file. Longer lists are answered by the host alone."""
+PIECE = 64 * 1024
+"""Characters of an answer that are written between two pauses."""
 SETTLING = 1.0
-"""Seconds without a change after one. Reading all lists in all revisions takes as long as some hundred calls."""
+"""Seconds without a change after one, before the first file is written."""
+RESETTLING = 3.0
+"""The same before a file is replaced. Reading all lists in all revisions takes as long as some hundred calls, and a
+list that changes once a second would have them read each time."""
 CHECK_INTERVAL = 10.0
 """Seconds between two looks whether the store has changed, which another process may do. As long at most are lists
 that change on and on waited for."""
@@ -102,10 +108,11 @@ class Recording:
         while True:
             with trio.move_on_after(CHECK_INTERVAL):
                 version = await self._router.catalog.wait_for_change(version)
-                with trio.move_on_after(SETTLING) as settling:
+                settle = SETTLING if self._written is None else RESETTLING
+                with trio.move_on_after(settle) as settling:
                     while True:
                         version = await self._router.catalog.wait_for_change(version)
-                        settling.deadline = trio.current_time() + SETTLING
+                        settling.deadline = trio.current_time() + settle
             await self.write()
 
     async def write(self) -> None:
@@ -141,6 +148,8 @@ class Recording:
 
     def _basis(self) -> tuple[Config | None, dict[Path, str], Revisions, int, frozenset[str]]:
         config = self._in_effect()
+        if config is not None and config.fleet is not None:
+            config = None  # a relay cannot see what its processes decide
         return (
             config,
             {} if config is None else dict(config.files),
@@ -178,10 +187,20 @@ class Recording:
         forms: dict[str, dict[str, Any]] = {}
         for revision in LEGACY:
             forms[revision] = await self._record(endpoint, revision, {})
+            if len(forms) == 1:
+                self._expect(forms[revision]["lists"].values(), len(LEGACY))
             with_apps = await self._record(endpoint, revision, _APPS, lists=False)
             forms[revision]["opening"] |= {"apps": with_apps["opening"][""]}
         stateless = {LATEST.name: await self._record(endpoint, LATEST.name, {})}
         return {"forms": forms, "stateless": stateless, "default": LATEST_LEGACY.name}
+
+    def _expect(self, lists: Iterable[Mapping[str, Raw]], times: int) -> None:
+        """Raise _Refused if there is no room for these lists so many times more. Each reading of a list of several
+        pages has other cursors, and later revisions leave no less in its definitions."""
+        more = times * sum(len(text) for pages in lists if len(pages) > 1 for text in pages.values())
+        if more > self._room:
+            self._room = -1
+            raise _Refused
 
     async def _record(
         self, endpoint: Endpoint, revision: str, capabilities: Mapping[str, object], *, lists: bool = True
@@ -205,11 +224,17 @@ class Recording:
                 nursery.cancel_scope.cancel()
         return found
 
-    def _text_of(self, result: Raw) -> Raw:
-        """The JSON text of a result, as a JSON string: to encode all results at once would hold the loop. Raises
-        _Refused."""
+    async def _text_of(self, result: Raw) -> Raw:
+        """The JSON text of a result, as a JSON string, in slices. Raises _Refused."""
+        await pause()
         digest = hashlib.sha256(bytes(result)).digest()
-        text = self._texts.get(digest) or self._texts.setdefault(digest, encode(bytes(result).decode()))
+        if (text := self._texts.get(digest)) is None:
+            written, pieces = bytes(result).decode(), list[bytes]()
+            for at in range(0, len(written), PIECE):
+                await pause()
+                pieces.append(bytes(encode(written[at : at + PIECE]))[1:-1])
+            text = self._texts[digest] = Raw(b'"%b"' % b"".join(pieces))
+        await pause()
         self._room -= len(bytes(text))
         if self._room < 0:
             raise _Refused
@@ -241,7 +266,7 @@ class _Client:
         nursery: trio.Nursery,
         revision: str,
         capabilities: Mapping[str, object],
-        text_of: Callable[[Raw], Raw],
+        text_of: Callable[[Raw], Awaitable[Raw]],
     ) -> None:
         self._text_of = text_of
         self._revision = revision
@@ -256,10 +281,10 @@ class _Client:
     async def open(self) -> Raw:
         """The result of `initialize`, or of `server/discover`, as `text_of` gives it."""
         if self._revision == LATEST.name:
-            return self._text_of(await self._ask(DISCOVER, {}))
+            return await self._text_of(await self._ask(DISCOVER, {}))
         info = {"name": "colonnade", "version": VERSION}
         params = {"protocolVersion": self._revision, "capabilities": self._capabilities, "clientInfo": info}
-        return self._text_of(await self._ask(INITIALIZE, params))
+        return await self._text_of(await self._ask(INITIALIZE, params))
 
     async def read_list(self, method: str) -> dict[str, Raw]:
         """Each page by its cursor, as `text_of` gives it; the cursor of the first one is empty."""
@@ -267,7 +292,7 @@ class _Client:
         cursor: str | None = ""
         while cursor is not None and cursor not in pages:
             page = await self._ask(method, {"cursor": cursor} if cursor else {})
-            pages[cursor] = self._text_of(page)
+            pages[cursor] = await self._text_of(page)
             following = members(page).get("nextCursor")
             cursor = None if following is None else string(following)
         return pages

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from typing import NamedTuple
 
 import trio
 
@@ -15,14 +16,15 @@ from host.router.router import Router
 SPACING = 0.5
 """Seconds between two rounds of list_changed for one client; changes in between are combined."""
 
-AT_ONCE = 50
+AT_ONCE = 100
 """Clients that are notified in one pass of the event loop, in about a millisecond."""
 
 Enqueue = Callable[[Notification], bool]
 """Puts a notification on the stream of a client without waiting; False if it is full."""
 
-_Digests = dict[Kind, bytes]
-"""The digest of each list."""
+_Digests = tuple[bytes | None, ...]
+"""The digest of each list, in the order of `_KINDS`; None for one that is not known."""
+_KINDS = tuple(LIST_METHODS)
 
 
 class _Moment:
@@ -32,6 +34,40 @@ class _Moment:
     def __init__(self) -> None:
         self.made: set[Hashable] = set()
         self.shown: dict[Hashable, _Digests] = {}
+        self.last: tuple[_Digests, _Digests, frozenset[str] | None, tuple[_Due, ...]] = (), (), None, ()
+        """The last arguments of `due`, and its result."""
+        self._due: dict[tuple[_Digests, _Digests, frozenset[str] | None], tuple[_Due, ...]] = {}
+
+    def due(self, known: _Digests, now: _Digests, lists: frozenset[str] | None) -> tuple[_Due, ...]:
+        """The notifications for those that know these lists. Most know the same, so they are found once for all."""
+        key = known, now, lists
+        if (due := self._due.get(key)) is None:
+            due = self._due[key] = tuple(_find_due(known, now, lists))
+        self.last = known, now, lists, due
+        return due
+
+
+class _Due(NamedTuple):
+    """A notification that is due."""
+
+    notice: Notification
+    kinds: frozenset[Kind]
+    """The lists that have changed."""
+    known: _Digests
+    """The lists that are known with it."""
+
+
+def _find_due(known: _Digests, now: _Digests, lists: frozenset[str] | None) -> Iterator[_Due]:
+    for method, notice in _NOTICES.items():
+        if lists is None or method in lists:
+            changed = {
+                at: digest
+                for at, digest in enumerate(now)
+                if digest not in (None, known[at]) and LIST_METHODS[_KINDS[at]].list_changed == method
+            }
+            if changed:
+                known = tuple(changed.get(at, former) for at, former in enumerate(known))
+                yield _Due(notice, frozenset(_KINDS[at] for at in changed), known)
 
 
 async def track_changes(router: Router, caller: Caller) -> ListChanges:
@@ -39,7 +75,8 @@ async def track_changes(router: Router, caller: Caller) -> ListChanges:
     is notified of these afterwards, so that it need not wait now."""
     is_early = not router.upstreams.are_listed(caller)
     evaluated = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint.server)]
-    known = {kind: (await router.lists.shown(caller, kind)).digest for kind in evaluated}
+    shown = {kind: (await router.lists.shown(caller, kind)).digest for kind in evaluated}
+    known = tuple(map(shown.get, _KINDS))
     return ListChanges(router, caller, known, is_early=is_early)
 
 
@@ -52,63 +89,81 @@ class ListChanges:
             more, and no change is notified before that answer: else it would be, for each server that comes.
     """
 
+    __slots__ = ("_caller", "_is_early", "_known", "_router", "_told", "lasting")
+
     def __init__(self, router: Router, caller: Caller, known: _Digests, *, is_early: bool = False) -> None:
         self._router = router
         self._caller = caller
         self._known = known
         self._is_early = is_early
-        self._told: set[Kind] = set()
-        self._lasting: Hashable | None = router.lists.lasting_audience(caller)
+        self._told: frozenset[Kind] = frozenset()
+        self.lasting: Hashable | None = router.lists.lasting_audience(caller)
+        """`audience()` if it is always the same; else None."""
 
     def mark_listed(self, kind: Kind) -> None:
         """Record that the caller has just received this list."""
         shown = self._router.lists.last_shown(self._caller, kind)
         if shown is not None:
-            self._known[kind] = shown.digest
-            self._told.discard(kind)
+            self._know(kind, shown.digest)
+            self._told -= {kind}
+
+    def _know(self, kind: Kind, digest: bytes | None) -> None:
+        self._known = tuple(digest if each is kind else known for each, known in zip(_KINDS, self._known, strict=True))
+
+    def mark_missed(self, kinds: Iterable[Kind]) -> None:
+        """Record that changes of these lists may have been missed: the caller is notified of each that it does not list
+        before."""
+        for kind in kinds:
+            self._know(kind, None)
 
     async def begun(self) -> ListChanges:
         """These changes, once the caller may be notified, which listens from now on."""
         # Notified on a stream that has ended, and not listed since: the notification may have been lost
         for kind in self._told:
-            self._known.pop(kind, None)
+            self._know(kind, None)
         if self._is_early:
             await self._router.upstreams.wait_listed(self._caller)
             await trio.sleep(SPACING)
             self._is_early = False
         return self
 
-    def _audience(self) -> Hashable:
-        return self._router.lists.audience(self._caller) if self._lasting is None else self._lasting
+    def audience(self) -> Hashable:
+        """Equal for all callers that are shown the same lists."""
+        return self.lasting or self._router.lists.audience(self._caller)
 
-    async def notify(self, enqueue: Enqueue, lists: Collection[str] | None, moment: _Moment) -> tuple[bool, bool]:
-        """Notify the caller of every list that has changed now: whether there were some, and whether the client has all
-        notifications.
-
-        Args:
-            lists: the notifications that it subscribes to; None for all.
-            moment: the lists of other callers, which this completes.
-        """
-        while (audience := self._audience()) not in moment.made:
+    async def complete(self, moment: _Moment) -> _Digests:
+        """The lists of the caller now, which this adds to the moment."""
+        while (audience := self.audience()) not in moment.made:
             for kind in LIST_METHODS:
                 await self._router.lists.shown(self._caller, kind)
             moment.made.add(audience)
             moment.shown.clear()
         if (now := moment.shown.get(audience)) is None:
-            newest = {kind: self._router.lists.last_shown(self._caller, kind) for kind in LIST_METHODS}
-            now = {kind: shown.digest for kind, shown in newest.items() if shown is not None}
-            moment.shown[audience] = now
-        due: dict[str, _Digests] = {}
-        if now != self._known:
-            for kind, digest in now.items():
-                method = LIST_METHODS[kind].list_changed
-                if self._known.get(kind) != digest and (lists is None or method in lists):
-                    due.setdefault(method, {})[kind] = digest
-        for method, digests in due.items():
-            if not enqueue(_NOTICES[method]):
+            newest = [self._router.lists.last_shown(self._caller, kind) for kind in _KINDS]
+            now = moment.shown[audience] = tuple(None if shown is None else shown.digest for shown in newest)
+        return now
+
+    def notify(
+        self, enqueue: Enqueue, lists: frozenset[str] | None, now: _Digests, moment: _Moment
+    ) -> tuple[bool, bool]:
+        """Notify the caller of every list that has changed: whether there were some, and whether the client has all
+        notifications.
+
+        Args:
+            lists: the notifications that it subscribes to; None for all.
+            now: its lists now.
+        """
+        known = self._known
+        if now == known:
+            return False, True
+        was_known, was_now, were_lists, due = moment.last
+        if was_known is not known or was_now is not now or were_lists != lists:
+            due = moment.due(known, now, lists)
+        for notice, kinds, known in due:
+            if not enqueue(notice):
                 return True, False
-            self._known |= digests
-            self._told |= digests.keys()
+            self._known = known
+            self._told = self._told | kinds if self._told else kinds  # mostly one set for all callers
         return bool(due), True
 
 
@@ -128,7 +183,7 @@ class Listener:
     __slots__ = ("changes", "enqueue", "find", "joining", "lists")
 
     def __init__(
-        self, find: Callable[[], Awaitable[ListChanges]], enqueue: Enqueue, lists: Collection[str] | None = None
+        self, find: Callable[[], Awaitable[ListChanges]], enqueue: Enqueue, lists: frozenset[str] | None = None
     ) -> None:
         self.find = find
         self.enqueue = enqueue
@@ -203,10 +258,17 @@ class Announcements:
         due, self._due = self._due, {}
         has_notified = False
         moment = _Moment()
-        for number, listener in enumerate(due, 1):
+        for number, listener in enumerate(due):
+            if number and number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+                moment.shown.clear()
             if listener in self._listeners:
                 try:
-                    had_some, has_all = await listener.changes.notify(listener.enqueue, listener.lists, moment)
+                    changes = listener.changes
+                    now = moment.shown.get(changes.lasting or changes.audience())
+                    if now is None:
+                        now = await changes.complete(moment)
+                    had_some, has_all = changes.notify(listener.enqueue, listener.lists, now, moment)
                 except Exception as problem:  # noqa: BLE001 - an error for one client must not affect any other
                     self._listeners.pop(listener, None)
                     self._crashed(problem)
@@ -214,8 +276,5 @@ class Announcements:
                 has_notified = has_notified or had_some
                 if not has_all:
                     self._due[listener] = None
-            if number % AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
-                moment.shown.clear()
         await trio.lowlevel.checkpoint()
         return has_notified

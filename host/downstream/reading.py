@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
 from host.errors import TooManyRequests
 from host.jsonrpc.messages import ParsedInput, find_malformed, receive_at_once, receive_checked
+from host.wire.asgi import Headers
 from host.worker import run_in_worker
 
 LARGE_BYTES = 512 * 1024
@@ -87,9 +88,10 @@ class _ParseSlots:
 
 
 class MessageReader:
-    """One for the whole host."""
+    """One for the whole host. `on_read`: takes each message, and the headers of the request that it came by."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_read: Callable[[ParsedInput, Headers], None] | None = None) -> None:
+        self.on_read = on_read
         self._large = _ParseSlots(MAX_LARGE, MAX_LARGE_PER_CLIENT)
         self._small = _ParseSlots(MAX_SMALL, MAX_SMALL)
 

@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import IntEnum, auto
 from functools import partial
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.client_process import ClientProcess
-from host.downstream.error_answers import errors_as_answers, params_of
-from host.downstream.http.replies import EventStream, History
+from host.downstream.error_answers import HOPS, errors_as_answers, params_of
+from host.downstream.http.replies import RETRY, EventStream, History
 from host.downstream.list_changes import Announcements, ListChanges, Listener, track_changes
+from host.downstream.stored_sessions import IDLE_TIMEOUT, SessionOpening, StoredSessions
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
-from host.errors import TOO_MANY_REQUESTS, AmbiguousMembers, InvalidRequest, MethodNotFound
+from host.errors import (
+    TOO_MANY_REQUESTS,
+    AmbiguousMembers,
+    ColonnadeError,
+    InvalidRequest,
+    MethodNotFound,
+    TimedOut,
+    Unavailable,
+)
 from host.exchange import Answered, Caller, Exchange, ProgressCallback, SearchChoice
 from host.journal import Journal, excerpt
 from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
@@ -37,7 +46,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
 from host.peer.outstanding import OutstandingRequests
 from host.protocol.handshake import InitializeRequest, initialize_result, read_initialize
@@ -47,23 +56,26 @@ from host.protocol.methods import (
     INITIALIZE,
     INITIALIZED,
     LIST_METHOD_BY_NAME,
+    LIST_METHODS,
     LOG_MESSAGE,
     PING,
     PROGRESS,
     RESOURCE_UPDATED,
     ROOTS_CHANGED,
     SET_LEVEL,
+    SUBSCRIBE,
     TARGETED,
     TOOLS_CALL,
+    UNSUBSCRIBE,
 )
-from host.protocol.negotiated import NegotiatedServer
+from host.protocol.negotiated import NegotiatedServer, declared_capabilities
 from host.protocol.stateless import StatedEnvelope
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
 from host.router.router import Router
 from host.source import Endpoint
 from host.version import VERSION
 from host.wire.deadlines import CallScope
-from host.wire.link import LinkLost
+from host.wire.link import LinkLost, Parcel
 
 MAX_IN_FLIGHT = 1000
 """Requests of one session in flight."""
@@ -169,17 +181,16 @@ def _size(key: bytes, notice: Notification) -> int:
     return len(key) + len(notice.params or b"")
 
 
-class _RequestHandle:
+class _RequestHandle(Struct, eq=False):
     """A handle of the session's client. Implements `host.exchange.ClientHandle`. `scope` holds the request that it is
     for; None if it is for none. `address`: where that request came from; see `Exchange.address`."""
 
-    def __init__(self, session: Session, say: Say, scope: CallScope | None, address: str = "") -> None:
-        self.address = address
-        self._session = session
-        self._say = say
-        self.scope = scope
-        self.task: str | None = None
-        """The task whose result the request waits for; server requests sent meanwhile name it."""
+    _session: Session
+    _say: Say
+    scope: CallScope | None
+    address: str = ""
+    task: str | None = None
+    """The task whose result the request waits for; server requests sent meanwhile name it."""
 
     def notify(self, notice: Notification) -> None:
         standing = self.scope is None
@@ -209,9 +220,10 @@ class _RequestHandle:
     async def _ask(self, method: str, params: dict[str, Raw]) -> Raw:
         said = False
 
-        async def send(request: Request) -> None:
+        async def send(parcel: Parcel) -> None:
             nonlocal said
-            said = self._say(request)
+            assert isinstance(parcel.message, Request)
+            said = self._say(parcel.message)
             await trio.lowlevel.checkpoint()
             if not said:
                 raise LinkLost("it does not listen")
@@ -230,6 +242,45 @@ class Session:
     """One client at one endpoint. `opening` is its `initialize` request, None before; `identity` is the name of its
     token, the owner of everything here; `process` is the program that it is, None over HTTP; `is_sole`: the host has no
     other client."""
+
+    # A dictionary of more than thirty attributes takes five times the room (CPython, SHARED_KEYS_MAX_SIZE).
+    __slots__ = (
+        "__weakref__",
+        "_begun",
+        "_caller",
+        "_changes",
+        "_declared",
+        "_has_dedicated",
+        "_initialized",
+        "_journal",
+        "_now",
+        "_ready",
+        "_router",
+        "_streams",
+        "_tasks",
+        "_watching",
+        "asking",
+        "ended",
+        "endpoint",
+        "history",
+        "identity",
+        "is_sole",
+        "last_used",
+        "level",
+        "mark",
+        "memory",
+        "name",
+        "on_change",
+        "on_end",
+        "on_use",
+        "opening",
+        "process",
+        "serving",
+        "standing",
+        "standing_events",
+        "stated",
+        "watched",
+    )
 
     def __init__(
         self,
@@ -253,15 +304,21 @@ class Session:
         self.stated: StatedEnvelope | None = None
         """The statement of a client without a handshake in each of its requests, as in the last one."""
         self.serving: Incoming[CallScope] = Incoming()
-        # A relay's client may answer a request of a host that has ended: no other one has its id, which is exact in
-        # JavaScript too.
-        last_id = 0 if process is None or is_sole else secrets.randbelow(2**32) * 2**20
-        self.asking: OutstandingRequests[object] = OutstandingRequests(last_id=last_id)
+        self.asking: OutstandingRequests[object] = _asking(may_go_on=process is not None and not is_sole)
         self.standing = StandingStream(memory, client_owner(identity))
         self.standing_events: EventStream | None = None
         """The standing stream over Streamable HTTP."""
         self.level: str | None = None
         """The log level that the client set."""
+        self.watched: dict[str, None] | None = None
+        """The URIs of the resources that the client has subscribed to; None before the first one."""
+        self.on_change: Callable[[], object] | None = None
+        """Called when another process would have to open the session in another way than before."""
+        self.on_end: Callable[[Session], object] | None = None
+        """Called once with the session when it ends."""
+        self._has_dedicated = False
+        self._watching: trio.CancelScope | None = None
+        """Scope of `watch_again`."""
         self.history = History(memory, client_owner(identity))
         self.ended = trio.Event()
         self.on_use: Callable[[], object] | None = None
@@ -298,7 +355,89 @@ class Session:
                 raise begun
             return await self._initialize(begun)
 
-        return errors_as_answers(request, initialize, self._journal, self.name)
+        hop = HOPS["" if isinstance(begun, Exception) else begun.revision.name, self.process is not None]
+        return errors_as_answers(request, initialize, self._journal, self.name, hop=hop)
+
+    async def open_anew(self, opened: InitializeRequest, level: str | None, watched: Iterable[str]) -> None:
+        """Open a session that another process had opened with this request, and that has this log level and these
+        subscriptions. The client is notified of every list once, since it has missed what changed meanwhile.
+        `watch_again` must follow."""
+        self._begun = True
+        # Ids that the client has of the former process must fit nothing of this one.
+        self.asking = _asking(may_go_on=True)
+        self.history.begin_elsewhere()
+        changes = await self._begin(opened)
+        declared = declared_capabilities(self._declared, self._router.lacking(self._caller))
+        changes.mark_missed(kind for kind, row in LIST_METHODS.items() if row.capability in declared)
+        self.watched = dict.fromkeys(watched)  # at once: its row may be written before the first is granted
+        if level is not None:
+            self.level = level
+            self._router.log_levels.set_level(self._caller, level)
+        # It may have ended before its client had said so. That one opens no stream before, and is told nothing else.
+        self._initialized = _reached(self._initialized)
+
+    async def watch_again(self) -> None:
+        """Subscribe to the resources to which the client had subscribed at the former process, each as soon as its
+        server is there, and notify the client of each: it may have changed meanwhile. One that is not offered any more
+        is forgotten, as where a running host takes it away."""
+        assert self.watched is not None
+        caller, watched = self._caller, self.watched
+        handle = _RequestHandle(self, self.standing.enqueue, None)
+        left, delay = dict(watched), FIRST_WATCH_DELAY
+
+        async def request(method: str, params: Raw) -> None:
+            asked = Request(0, method, params)
+            await self._router.answer(Exchange(asked, params_of(asked), caller, handle))
+
+        try:
+            with trio.CancelScope() as self._watching:
+                while left and not self.ended.is_set():
+                    for uri in list(left):
+                        params = encode_object({"uri": encode(uri)})
+                        try:
+                            if uri in watched:
+                                await request(SUBSCRIBE, params)
+                                self.standing.notify(Notification(RESOURCE_UPDATED, params))
+                            if uri not in watched:  # the client has unsubscribed meanwhile
+                                await request(UNSUBSCRIBE, params)
+                        except (Unavailable, TimedOut):
+                            continue
+                        except ColonnadeError:
+                            watched.pop(uri, None)
+                        del left[uri]
+                    if left:
+                        await trio.sleep(delay)
+                        delay = min(2 * delay, MAX_WATCH_DELAY)
+        finally:
+            if self.ended.is_set():  # maybe since its last watch was granted
+                self._router.forget(caller)
+
+    def describe(self) -> SessionOpening | None:
+        """The opening with which another process can open this session anew; None if it cannot: an instance that serves
+        only this client has a state that would be lost in silence, or its client declares more than is kept."""
+        opened, endpoint = self.opening, self.endpoint
+        if self._has_dedicated or opened is None or opened.capabilities is None:
+            return None
+        return SessionOpening(
+            opened.revision.name,
+            opened.client,
+            opened.capabilities,
+            endpoint.server,
+            endpoint.view,
+            endpoint.caller,
+            self.identity,
+            self.level,
+            tuple(self.watched or ()),
+        )
+
+    def _on_dedicated(self) -> None:
+        if not self._has_dedicated:
+            self._has_dedicated = True
+            self._changed()
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def belongs_to(self, endpoint: Endpoint, identity: str | None) -> bool:
         """Whether the endpoint and identity are the session's own; for all others it does not exist."""
@@ -308,7 +447,7 @@ class Session:
         """Serve a client that sends a request without a handshake: it can be sent nothing but the response. A client
         with a token has the dedicated instances of that token."""
         self._begun = True
-        self._ready.set()
+        self._ready = _reached(self._ready)
         self._caller = Caller(
             self.name, self.endpoint, self.identity, instance_key=self.identity, key=self.mark, process=self.process
         )
@@ -332,8 +471,12 @@ class Session:
         answer: Success | Failure | None = None
         try:
             with scope:
-                await trio.lowlevel.checkpoint_if_cancelled()  # its cancellation may have come before this task ran
-                answer = await errors_as_answers(request, partial(self._result, handle), self._journal, self.name)
+                if scope.cancel_called:  # before this task ran
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                opening = self.opening
+                hop = HOPS["" if opening is None else opening.revision.name, self.process is not None]
+                work = partial(self._result, handle)
+                answer = await errors_as_answers(request, work, self._journal, self.name, hop=hop)
             return answer
         finally:
             del self._streams[scope]
@@ -352,13 +495,27 @@ class Session:
             if say(message):
                 return
 
-    def begin_stream(self) -> EventStream:
-        """A stream for one reply, as the client's revision has them."""
+    def begin_stream(self, request: Id | None = None, retry: int = RETRY) -> EventStream:
+        """A stream for one reply, as the client's revision has them.
+
+        Args:
+            request: the id of the only request that is answered on it.
+            retry: milliseconds after which the client should reconnect, if its revision is told that.
+        """
         revision = self.opening.revision if self.opening is not None else None
         return self.history.begin(
             resumes=revision is not None and revision.resumes_streams,
             primes=revision is not None and revision.primes_streams,
+            request=request,
+            retry=retry,
         )
+
+    @property
+    def revision(self) -> str:
+        """The name of the client's revision, in its own words if it makes no handshake; empty before it is known."""
+        if self.opening is not None:
+            return self.opening.revision.name
+        return "" if self.stated is None else self.stated.version
 
     @property
     def sends_batches(self) -> bool:
@@ -389,7 +546,7 @@ class Session:
         elif notice.method == ROOTS_CHANGED:
             self._router.upstreams.roots_changed(self._caller)
         elif notice.method == INITIALIZED:
-            self._initialized.set()
+            self._initialized = _reached(self._initialized)
 
     def on_response(self, answer: Success | Failure | Malformed) -> None:
         """Take the client's response to a server request. A response that no request waits for is dropped; so is one
@@ -401,6 +558,12 @@ class Session:
     def end(self) -> None:
         """End the session: cancel what is in flight, and send nothing more."""
         self.ended.set()
+        self.on_change = None
+        if self.on_end is not None:
+            self.on_end(self)
+            self.on_end = None
+        if self._watching is not None:
+            self._watching.cancel("the client has ended its session")
         for scope in self.serving:
             scope.cancel("the client has ended its session")
         self.asking.fail_all(LinkLost("the client has ended its session"))
@@ -447,11 +610,24 @@ class Session:
         return found
 
     async def _initialize(self, opened: InitializeRequest) -> Raw:
+        await self._begin(opened)
+        server = self._declared
+        return initialize_result(
+            opened.revision,
+            VERSION,
+            self._router.instructions(self._caller),
+            server=server,
+            apps=opened.abilities.apps and self._router.shows_apps(self.endpoint),
+            tasks=self._tasks is not None and (server is None or server.runs_tasks),
+            lists_tasks=self.identity is not None,
+            lacking=self._router.lacking(self._caller),
+        )
+
+    async def _begin(self, opened: InitializeRequest) -> ListChanges:
+        """Be the session of a client that has sent this request. Returns the changes that it is notified of."""
         # Hosts give a server up whose `initialize` takes a second.
         await self._router.upstreams.wait_recalled(self._caller)
-        server = self._router.server_for(self._caller)
-        self._declared = server
-        instructions = self._router.instructions(self._caller)
+        self._declared = self._router.server_for(self._caller)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
             self.name,
@@ -465,22 +641,14 @@ class Session:
             process=self.process,
             says=opened.client,
             search=SearchChoice(),
+            on_dedicated=self._on_dedicated,
         )
         self._router.log_levels.set_none(self._caller)
-        self._changes = await track_changes(self._router, self._caller)
+        self._changes = changes = await track_changes(self._router, self._caller)
         self.opening = opened
         self.name = f"{self.name} ({excerpt(opened.client)})" if opened.client else self.name
-        self._ready.set()
-        return initialize_result(
-            opened.revision,
-            VERSION,
-            instructions,
-            server=server,
-            apps=opened.abilities.apps and self._router.shows_apps(self.endpoint),
-            tasks=self._tasks is not None and (server is None or server.runs_tasks),
-            lists_tasks=self.identity is not None,
-            lacking=self._router.lacking(self._caller),
-        )
+        self._ready = _reached(self._ready)
+        return changes
 
     def _is_undeclared(self, method: str) -> bool:
         """Whether the only server of the endpoint declares nothing for this method, neither now nor when the client was
@@ -534,18 +702,53 @@ class Session:
                 return created
         answer = await self._router.answer(exchange)
         assert isinstance(answer, Answered)
-        if request.method == SET_LEVEL:
-            self.level = level_of(params)
+        if request.method in _REMEMBERED:
+            self._remember(request.method, params)
         listing = LIST_METHOD_BY_NAME.get(request.method)
         if listing is not None and "cursor" not in params and self._changes is not None:
             self._changes.mark_listed(listing.kind)  # a cursor may show a former list
         return answer.result
 
+    def _remember(self, method: str, params: Mapping[str, Raw]) -> None:
+        """Note a request of _REMEMBERED that was answered with a result."""
+        if method == SET_LEVEL:
+            self.level = level_of(params)
+        else:
+            uri = string(params["uri"])
+            if self.watched is None:
+                self.watched = {}
+            if (uri in self.watched) == (method == SUBSCRIBE):
+                return
+            if method == SUBSCRIBE:
+                self.watched[uri] = None
+            else:
+                del self.watched[uri]
+        self._changed()
 
+
+_REACHED = trio.Event()
+_REACHED.set()
+
+
+def _reached(event: trio.Event) -> trio.Event:
+    """Set an event. Returns one that is set, to be kept in its place: the same one for all of many sessions."""
+    event.set()
+    return _REACHED
+
+
+def _asking(*, may_go_on: bool) -> OutstandingRequests[object]:
+    """The requests to one client. `may_go_on`: it may answer one of a process that has ended: no request has that one's
+    id, which is exact in JavaScript too."""
+    return OutstandingRequests(last_id=secrets.randbelow(2**32) * 2**20 if may_go_on else 0)
+
+
+_REMEMBERED = frozenset((SET_LEVEL, SUBSCRIBE, UNSUBSCRIBE))
+"""Requests that change what must be done when the session is opened anew."""
+FIRST_WATCH_DELAY, MAX_WATCH_DELAY = 1.0, 60.0
+"""First and longest delay, in seconds, before a subscription of a session that was opened anew is requested again from
+a server that is not there."""
 OLD_STREAM_GRACE = 1.0
 """Seconds for which the former standing stream of a session may take to end when its client opens another."""
-IDLE_TIMEOUT = 3600.0
-"""Seconds after which an unused session may be removed."""
 
 
 def draft_session(
@@ -556,9 +759,10 @@ def draft_session(
     journal: Journal,
     tasks: Tasks,
     memory: Budget,
+    id: str = "",
 ) -> tuple[str, Session]:
-    """A session and its id of 192 random bits. `kind` is for its name in the log."""
-    id = secrets.token_urlsafe(24)
+    """A session and its id, by default one of 192 random bits. `kind` is for its name in the log."""
+    id = id or secrets.token_urlsafe(24)
     name = f"{kind} {id[:6]}" if identity is None else f"{identity}, {kind} {id[:6]}"
     return id, Session(name, endpoint, router, journal, identity, tasks, memory=memory)
 
@@ -574,9 +778,19 @@ class _Use(IntEnum):  # of integers, because they are keys: see slots.py
 
 
 class Sessions:
-    """The open HTTP sessions by id, at most `limit`. An id has 192 random bits, and only its client knows it."""
+    """The open HTTP sessions by id, at most `limit`. An id has at least 144 random bits, and only its client knows it.
+    `stored`: the rows with which another process opens them anew; None if they end with this one."""
 
-    def __init__(self, router: Router, journal: Journal, tasks: Tasks, memory: Budget, limit: int) -> None:
+    def __init__(
+        self,
+        router: Router,
+        journal: Journal,
+        tasks: Tasks,
+        memory: Budget,
+        limit: int,
+        stored: StoredSessions | None = None,
+    ) -> None:
+        self._stored = stored
         self._router = router
         self._journal = journal
         self._tasks = tasks
@@ -595,9 +809,12 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def draft(self, endpoint: Endpoint, identity: str | None) -> tuple[str, Session]:
-        """A session that cannot be found by its id yet."""
-        return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory)
+    def draft(self, endpoint: Endpoint, identity: str | None, id: str = "") -> tuple[str, Session]:
+        """A session that cannot be found by its id yet. `id`: that of a session that is opened anew; see also
+        `draft_session`."""
+        if not id and self._stored is not None:
+            id = self._stored.new_id()
+        return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory, id)
 
     def add(self, id: str, session: Session) -> bool:
         """Register the session by its id. False if there are too many, and none can be removed for it."""
@@ -609,6 +826,9 @@ class Sessions:
         self._held[session.identity][_Use.IDLE][id] = None
         self._uses[id] = _Use.IDLE
         session.on_use = partial(self._on_use, id, session)
+        if self._stored is not None:
+            session.on_change = partial(self._stored.note, id)
+            session.on_change()
         return True
 
     def find(self, id: str, endpoint: Endpoint, identity: str | None) -> Session | None:
@@ -616,11 +836,40 @@ class Sessions:
         session = self._open.get(id)
         return session if session is not None and session.belongs_to(endpoint, identity) else None
 
+    def get(self, id: str) -> Session | None:
+        """The session with this id, of whichever endpoint and identity."""
+        return self._open.get(id)
+
     def is_open(self, id: str) -> bool:
         """Whether there is a session with this id, of whichever endpoint and identity."""
         return id in self._open
 
     def end(self, id: str) -> None:
+        """End a session for good."""
+        if self._stored is not None:
+            self._stored.end(id)
+        self._remove(id)
+
+    def give_up(self, id: str) -> None:
+        """End a session here. Its client does not notice: the next process, or this one, opens it anew as long as its
+        row holds."""
+        session = self._open[id]
+        if self._stored is not None:
+            self._stored.give_up(id, session.describe(), self._used_at(id, session))
+        self._remove(id)
+
+    def drop(self, id: str) -> None:
+        """End a session here that another process has by now. Its row is that one's."""
+        if id in self._open:
+            if self._stored is not None:
+                self._stored.forget(id)
+            self._remove(id)
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self._open)
+
+    def _remove(self, id: str) -> None:
         session = self._open.pop(id)
         session.on_use = None
         held = self._held[session.identity]
@@ -659,13 +908,30 @@ class Sessions:
 
     def sweep(self) -> None:
         """Remove sessions that were idle for too long, and expired streams of the others."""
-        for session in self._open.values():
+        for each, session in self._open.items():
             if session.history:
                 session.history.sweep()
+            if self._stored is not None:
+                self._stored.touch(each, self._used_at(each, session))
         long_ago = trio.current_time() - IDLE_TIMEOUT
         for held in list(self._held.values()):
             while (id := next(iter(held[_Use.IDLE]), None)) is not None and self._open[id].last_used < long_ago:
-                self.end(id)
+                self.give_up(id)  # another process may have it, and use it; its row expires, too
+
+    async def keep_stored(self) -> None:
+        """Keep the rows of the sessions, until cancelled."""
+        if self._stored is not None:
+            await self._stored.run(self._describe, lambda: self._open)
+
+    def _describe(self, id: str) -> tuple[SessionOpening | None, float] | None:
+        session = self._open.get(id)
+        return None if session is None else (session.describe(), self._used_at(id, session))
+
+    def _used_at(self, id: str, session: Session) -> float:
+        """When the session was used last, as Unix time: right now, if it is in use."""
+        assert self._stored is not None
+        unused = 0.0 if self._uses[id] is not _Use.IDLE else trio.current_time() - session.last_used
+        return self._stored.now() - unused
 
     def _on_use(self, id: str, session: Session) -> None:
         use = _Use.ANSWERING if session.serving.count else _Use.LISTENING if id in self._listening else _Use.IDLE
@@ -691,10 +957,10 @@ class Sessions:
             default=None,
         )
         if idle:
-            self.end(next(iter(idle)))
+            self.give_up(next(iter(idle)))
             return True
         most = max(self._held, key=self._count_of)
         if self._count_of(most) <= count + 1:  # two identities would otherwise remove each other's sessions in turns
             return False
-        self.end(next(id for used in self._held[most].values() for id in used))
+        self.give_up(next(id for used in self._held[most].values() for id in used))
         return True

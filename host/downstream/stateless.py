@@ -3,7 +3,8 @@
 There is no session: client, capabilities and log level are in each request. A server request is returned to the client,
 which answers it with its next request. The state in that request identifies the call: a parked one, one that its server
 continues itself, or one that is sent again after the user has visited pages. Each state is sealed, and valid only for
-the same request of the same client; a state that makes Colonnade send a call again is valid once.
+the same request of the same client; a state that makes Colonnade send a call again is valid once. A parked call ends
+with its process, and so does the knowledge which states were used; states of these two kinds name their process.
 """
 
 from __future__ import annotations
@@ -30,10 +31,18 @@ from host.downstream.detached import (
     RequestsToClient,
     TaskOptions,
 )
-from host.downstream.error_answers import errors_as_answers
+from host.downstream.error_answers import HOPS, errors_as_answers
 from host.downstream.list_changes import Announcements
 from host.downstream.tasks import IN_EXTENSION, Tasks
-from host.errors import AmbiguousMembers, Forbidden, MethodNotFound, MissingAbility, TooManyRequests, UnknownState
+from host.errors import (
+    AmbiguousMembers,
+    Forbidden,
+    Interrupted,
+    MethodNotFound,
+    MissingAbility,
+    TooManyRequests,
+    UnknownState,
+)
 from host.exchange import (
     Answer,
     Answered,
@@ -121,15 +130,14 @@ class StatelessClient(Struct, frozen=True):
         )
 
 
-class _StatelessHandle:
+class _StatelessHandle(Struct, eq=False):
     """The client handle of one request, which takes no server requests. Implements `host.exchange.ClientHandle`."""
 
-    def __init__(self, tell: Tell, level: str | None, address: str, through: str, scope: CallScope | None) -> None:
-        self.address = address
-        self.through = through
-        self.scope = scope
-        self._tell = tell
-        self._level = level
+    _tell: Tell
+    _level: str | None
+    address: str
+    through: str
+    scope: CallScope | None
 
     def notify(self, notice: Notification) -> None:
         # Log messages are sent for requests that ask for them (2026-07-28, "Logging").
@@ -170,10 +178,14 @@ _Place: TypeAlias = ParkedCallState | MrtrRound | Answer
 
 class _SpentStates:
     """States that are valid once. A spent one is remembered until its lifetime is over. States of a former process
-    count as spent, because their use is unknown."""
+    count as spent, because their use is unknown.
 
-    def __init__(self) -> None:
-        self._mark = secrets.token_urlsafe(8) + "."
+    Args:
+        boot: see `Seal.boot`.
+    """
+
+    def __init__(self, boot: str) -> None:
+        self._mark = boot + "."
         """Prefix of all ids of this process."""
         self._until: dict[str, float] = {}  # in the order of the times, since all have the same life
         self._by_owner: ByOwner[str] = ByOwner()
@@ -192,7 +204,9 @@ class _SpentStates:
         while self._until and self._until[oldest := next(iter(self._until))] <= now:
             del self._until[oldest]
             self._by_owner.drop(oldest)
-        if id in self._until or not id.startswith(self._mark):
+        if not id.startswith(self._mark):
+            raise UnknownState("Colonnade was restarted since it gave out this requestState, which may have been used")
+        if id in self._until:
             raise UnknownState
         if not self._by_owner.has_room(owner, max_total=MAX_SPENT, max_per_owner=MAX_SPENT_PER_OWNER):
             raise TooManyRequests("too many requests are repeated after visits to pages; wait some minutes")
@@ -213,7 +227,7 @@ class Stateless:
             router, lambda problem: journal.note(InternalError("notifying a client of changed lists", problem))
         )
         self._seal = seal
-        self._spent = _SpentStates()
+        self._spent = _SpentStates(seal.boot)
 
     def answer(
         self,
@@ -241,7 +255,8 @@ class Stateless:
         """
         handle = _StatelessHandle(tell, stated.level, address, through, scope)
         work = partial(self._result, params, stated, caller, handle, target)
-        return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error)
+        hop = HOPS[stated.revision, caller.process is not None]
+        return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error, hop)
 
     def _result(
         self,
@@ -366,7 +381,17 @@ class Stateless:
         async def work(call: DetachedCall) -> Raw:
             on_task = None if task is None else call.follow
             exchange = Exchange(
-                request, turn.asked, turn.caller, call, level, at, on_task, target, address, turn.through
+                request,
+                turn.asked,
+                turn.caller,
+                call,
+                level,
+                at,
+                on_task,
+                target,
+                address,
+                turn.through,
+                on_sent=call.note_sent,
             )
             return self._written(turn, await self._router.answer(exchange))
 
@@ -398,7 +423,8 @@ class Stateless:
         """Find the place where the request continues. Nothing is sent to a server before.
 
         Raises:
-            InvalidParams: the state is malformed, belongs to another request or client, is expired, or was spent.
+            InvalidParams: the state is malformed, belongs to another request or client, is expired, or was spent; or
+                its call ended with another process.
             TooManyRequests: see `_SpentStates`.
             Forbidden, MissingAbility: see `_url_answers`.
         """
@@ -411,7 +437,10 @@ class Stateless:
             raise UnknownState from None
         kind, *rest = msgspec.json.decode(content)
         if kind == "parked":
-            return ParkedCallState(*rest)
+            if len(rest) != 4:  # of a version that did not name the process
+                raise UnknownState
+            id, number, boot, sent_to = rest
+            return _lost_call(turn.method, sent_to) if self._seal.has_ended(boot) else ParkedCallState(id, number)
         if kind == "pages":
             _, id, server, pages = msgspec.json.decode(content, type=_Pages)
             self._spent.spend(id, caller.owner)
@@ -424,7 +453,8 @@ class Stateless:
             return with_server_info(created_in_extension(outcome), VERSION)
         if isinstance(outcome, RequestsToClient):
             state = outcome.state
-            sealed = self._sealed(turn, ["parked", state.call_id, state.round], PARKED_LIFETIME)
+            content = ["parked", state.call_id, state.round, self._seal.boot, outcome.sent_to]
+            sealed = self._sealed(turn, content, PARKED_LIFETIME)
             requests = {key: stateless_form(*each) for key, each in outcome.requests.items()}
             return with_server_info(input_required(requests, sealed), VERSION)
         return outcome
@@ -472,6 +502,25 @@ def _url_answers(
     asked = {key: (ELICIT, page) for key, page in pages.items()}
     _check_can_answer(asked, abilities)
     return InputRequired(server, asked, None, restarts=True)
+
+
+def _lost_call(method: str, sent_to: str) -> Answer:
+    """The outcome of a call that was parked in a process that has ended.
+
+    Args:
+        sent_to: the server that may have executed it; empty if it had not been sent when it was parked.
+
+    Raises:
+        UnknownState: it can be sent again. A tool that may have run is a failed call instead, since a client that
+            begins again after this error would run it twice.
+    """
+    if sent_to and method == TOOLS_CALL.name:
+        text = (
+            f"Colonnade was restarted while {sent_to} worked on the call; its outcome is unknown, the tool may have run"
+        )
+        return failed_call(Interrupted(sent_to, text))
+    when = "" if sent_to else ", before it was sent to a server"
+    raise UnknownState(f"Colonnade was restarted while the call waited for its client{when}")
 
 
 def _is_accepted(answer: Raw) -> bool:

@@ -134,11 +134,15 @@ class StatelessStdio:
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
         tasks = self._stateless.tasks
+
+        def tell(message: Message) -> bool:  # a change may come after the cancel, before the task of this has ended
+            return not scope.cancel_called and say(message)
+
         try:
             with scope:
                 client = self._client
                 subscription = Subscription(
-                    self._router, tasks, self.announcements, id, wanted, client, abilities, say, STDIO
+                    self._router, tasks, self.announcements, id, wanted, client, abilities, tell, STDIO
                 )
                 await subscription.serve(self._stop)
         finally:

@@ -7,16 +7,18 @@ call; its server requests are part of the status (the tasks extension beside 202
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import msgspec
 import trio
 from msgspec import Raw, structs
 
-from host.downstream.call_store import CallStore
+from host.downstream.call_store import CallStore, UnknownTask
 from host.downstream.charge import COPIES
-from host.downstream.detached import DetachedCall, TaskOptions
-from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
+from host.downstream.detached import MAX_TTL_MS, DetachedCall, TaskOptions, lost_task
+from host.errors import Interrupted, InvalidParams, InvalidRequest, MethodNotFound, MissingAbility, copy_of
 from host.exchange import Answered, Caller, ClientHandle, Exchange, ResolvedName
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode
@@ -46,7 +48,8 @@ from host.protocol.tasks import (
     task_request_of,
     with_related_task,
 )
-from host.router.router import Router
+from host.router.router import Router, failed_call
+from host.seal import InvalidSeal, Seal
 from host.wire.link import LinkLost
 
 IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
@@ -56,16 +59,21 @@ CREATION_TIMEOUT = 1.0
 """Seconds that a handshake client waits for the server to make its task. A call that waits for a person takes longer;
 its task is then Colonnade's alone, until the server has made one."""
 
+LOST = "Colonnade was restarted, and the task ended with it; its outcome is unknown, the tool may have run"
+"""The message of a task that ended with a former process."""
+
 Tell = Callable[[Notification], None]
 _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 
 
 class Tasks:
-    """All tasks. A task belongs to its creator, by endpoint and token, who alone knows its id."""
+    """All tasks. A task belongs to its creator, by endpoint and token, who alone knows its id. The id is sealed, so
+    that its owner is told of a task that ended with a former process."""
 
-    def __init__(self, router: Router, calls: CallStore) -> None:
+    def __init__(self, router: Router, calls: CallStore, seal: Seal) -> None:
         self._router = router
         self._calls = calls
+        self._seal = seal
         self._watchers: dict[str, set[Tell]] = {}
 
     # Handshake clients
@@ -90,7 +98,9 @@ class Tasks:
             return None
 
         async def work(call: DetachedCall) -> Raw:
-            answer = await self._router.answer(structs.replace(exchange, client=call, on_task=call.follow, scope=None))
+            answer = await self._router.answer(
+                structs.replace(exchange, client=call, on_task=call.follow, scope=None, on_sent=call.note_sent)
+            )
             assert isinstance(answer, Answered)
             return answer.result
 
@@ -103,11 +113,12 @@ class Tasks:
         call = self._calls.start(
             caller.owner,
             work,
-            task=TaskOptions(server, on_status, wanted.ttl_ms),
+            task=self._options(caller, server, on_status, wanted.ttl_ms),
             identity=caller.identity,
             over_stdio=caller.process is not None,
             size=COPIES * len(exchange.request.params or b""),
         )
+        call.client = caller.key
         call.notices = caller.client.notify
         call.become_task()
         try:
@@ -149,12 +160,47 @@ class Tasks:
             MethodNotFound: it has none, and the only server of its endpoint runs no tasks.
         """
         try:
-            return self._calls.find_task(caller.owner, task_id_of(params))
+            return self._task(caller, task_id_of(params))
         except InvalidParams:
             server = self._router.server_for(caller)
             if server is not None and not server.runs_tasks:
                 raise MethodNotFound.of_method(method) from None
             raise
+
+    def _options(
+        self, caller: Caller, server: str, on_status: Callable[[DetachedCall], None], ttl_ms: int | None = None
+    ) -> TaskOptions:
+        created = time.time()
+        content = encode([self._seal.boot, server, created])
+        id = self._seal.seal("task", _owner(caller), bytes(content), MAX_TTL_MS / 1000)
+        return TaskOptions(id, on_status, ttl_ms, created)
+
+    def _task(self, caller: Caller, id: str) -> DetachedCall:
+        """The caller's task of this id; one of a former process is over.
+
+        Raises:
+            InvalidParams: this caller has no such task.
+        """
+        try:
+            return self._calls.find_task(caller.owner, id)
+        except UnknownTask:
+            lost = self._lost(caller, id)
+            if lost is None:
+                raise
+            return lost
+
+    def _lost(self, caller: Caller, id: str) -> DetachedCall | None:
+        """The task of this caller and id that ended with a former process, over with a failed result: clients that poll
+        end at its status, and their models read what is known. None if there was none."""
+        try:
+            content = self._seal.unseal("task", _owner(caller), id)
+        except InvalidSeal:
+            return None
+        boot, server, created = msgspec.json.decode(content, type=tuple[str, str, float])
+        if not self._seal.has_ended(boot):
+            return None
+        options = TaskOptions(id, lambda call: None, MAX_TTL_MS, created)
+        return lost_task(caller.owner, options, failed_call(Interrupted(server, LOST)).result, LOST)
 
     async def _result(self, call: DetachedCall, handle: ClientHandle) -> Raw:
         """Wait for the result of the task. Until then its server requests are forwarded to the client."""
@@ -164,6 +210,7 @@ class Tasks:
                 seen.add(key)
                 nursery.start_soon(self._forward, call, key, handle)
             nursery.cancel_scope.cancel("the task is over")
+        call.is_fetched = True
         if call.error is not None:
             raise copy_of(call.error)
         if call.result is None:
@@ -195,7 +242,7 @@ class Tasks:
         if method != TOOLS_CALL.name or not caller.abilities.tasks:
             return None
         server = self._router.resolver.task_server(target, caller)
-        return None if server is None else TaskOptions(server, self._notify_watchers)
+        return None if server is None else self._options(caller, server, self._notify_watchers)
 
     def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
         """The response to a request of IN_EXTENSION, without Colonnade's own `_meta`.
@@ -207,6 +254,7 @@ class Tasks:
         check_declared(caller.abilities)
         call = self._find(caller, request.method, params)
         if request.method == TASKS_GET:
+            call.is_fetched = call.is_over
             return _detailed_status(call)
         if request.method == TASKS_UPDATE:
             for key, answer in input_responses_of(params).items():
@@ -220,7 +268,7 @@ class Tasks:
         found: list[str] = []
         for id in ids:
             try:
-                self._calls.find_task(caller.owner, id)
+                self._task(caller, id)
             except InvalidParams:
                 continue
             found.append(id)
@@ -240,6 +288,11 @@ class Tasks:
             notice = notification_in_extension(call.task, inputs=_inputs(call), result=call.result, error=_error(call))
             for tell in list(watchers):
                 tell(notice)
+
+
+def _owner(caller: Caller) -> bytes:
+    """The binding of the ids of the caller's tasks: `Caller.owner`."""
+    return bytes(encode(caller.owner))
 
 
 async def _cancel_when_withdrawn(call: DetachedCall, key: str, asking: trio.CancelScope) -> None:

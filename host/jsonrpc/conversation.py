@@ -9,8 +9,8 @@ response with the id `"1"` can only mean `1`, as of servers that keep ids as tex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Raw
 
@@ -22,6 +22,9 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 """The one text of each number: of other spellings, two could mean the same request."""
 
 T = TypeVar("T")
+Params: TypeAlias = Raw | Mapping[str, Raw] | None
+"""The params of a request that is about to be sent: text, or members, which become text together with the request, so
+that long ones are copied once. Their names can be written as UTF-8."""
 
 
 class Outgoing(Generic[T]):
@@ -41,14 +44,19 @@ class Outgoing(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._waiting.values())
 
+    @property
+    def next_id(self) -> int:
+        """The id of the next request."""
+        return self._last + 1
+
     def waiter(self, id: Id) -> T | None:
         """The waiter of this request, or None if the request is not outstanding."""
         return self._waiting.get(id) if type(id) is int else None  # the exact type, because `True == 1`
 
-    def add(self, method: str, params: Raw | None, waiter: T) -> Request:
+    def add(self, method: str, params: Params, waiter: T) -> Request:
         self._last += 1
         self._waiting[self._last] = waiter
-        return Request(self._last, method, params)
+        return Request(self._last, method, params)  # type: ignore[arg-type]  # it is written, and read by nobody
 
     def take(self, message: Success | Failure | Malformed) -> T | None:
         """Remove and return the waiter of this response; None if no request is outstanding under its id (the response

@@ -18,7 +18,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from host.errors import TOO_LARGE
-from host.jsonrpc.outline import outline, outline_soon
+from host.jsonrpc.edges import VERSION, long_object
+from host.jsonrpc.outline import outline_object, takes_long
 from host.jsonrpc.raw import (
     DECODE_ERRORS,
     has_no_lone_surrogate,
@@ -86,6 +87,12 @@ class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", om
 
     params_members = property(_members_of)
 
+    def members_of_arguments(self, arguments: Raw) -> Mapping[str, Raw] | None:
+        """The members of the `arguments` of the params, if they were found when a long message was read, and if these
+        are those."""
+        found: Mapping[str, Raw] | None = self.__dict__.get("arguments")
+        return found if found is not None and self.__dict__["members"]["arguments"] is arguments else None
+
 
 class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     method: str
@@ -94,9 +101,15 @@ class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0
     params_members = property(_members_of)
 
 
-class Success(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
+class Success(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0"):
     id: Id
     result: Raw
+
+    @property
+    def outline(self) -> Raw | None:
+        """The outline of the result (`outline_soon`), if it was made when the message was read. No member of it."""
+        outline: Raw | None = self.__dict__.get("outline")
+        return outline
 
 
 class ErrorBody(Struct, frozen=True, omit_defaults=True):
@@ -157,7 +170,7 @@ class _UsualEnvelope(Struct):
     error: Raw = _ABSENT
 
 
-_VERSION = Raw(b'"2.0"')
+_VERSION = Raw(VERSION)
 
 
 class _Error(Struct):
@@ -187,7 +200,7 @@ write: Callable[[Message], bytes] = msgspec.json.Encoder().encode
 def read_unless_slow(data: bytes) -> Message | Malformed | None:
     """Read one message of a server as `read` does. None if msgspec refuses it: the slow way, and finding the id for a
     refusal, take ten times as long."""
-    if (why := _not_utf8(data)) is not None:
+    if (why := why_not_utf8(data)) is not None:
         return why
     try:
         return _classify(_envelope.decode(data), bare_id_answers=True)
@@ -195,7 +208,7 @@ def read_unless_slow(data: bytes) -> Message | Malformed | None:
         return None
 
 
-def _not_utf8(data: bytes) -> Malformed | None:
+def why_not_utf8(data: bytes) -> Malformed | None:
     if not data.isascii():  # which no copy is made for
         try:
             data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
@@ -223,11 +236,25 @@ def read(
         bare_id_answers: an id without method, result and error is a broken response, not a request without its method.
         max_slow_bytes: bytes up to which a message that msgspec refuses is decoded the slow way.
     """
-    if not data.isascii() and (why := _not_utf8(data)) is not None:
+    if not data.isascii() and (why := why_not_utf8(data)) is not None:
         return why
-    message = _read_usual(data)
-    if message is not None:
-        return message
+    try:
+        usual = _usual.decode(data)
+    except DECODE_ERRORS:
+        return _read_unusual(data, bare_id_answers, max_slow_bytes)
+    id, method, result = usual.id, usual.method, usual.result
+    if usual.jsonrpc == _VERSION and usual.error is _ABSENT:
+        if method is UNSET:
+            if result is not _ABSENT and id is not UNSET:
+                return Success(id, result)
+        elif result is _ABSENT:
+            params = None if usual.params is _ABSENT else usual.params
+            return Notification(method, params) if id is UNSET else Request(id, method, params)
+    return _read_unusual(data, bare_id_answers, max_slow_bytes)
+
+
+def _read_unusual(data: bytes, bare_id_answers: bool, max_slow_bytes: float) -> Message | Malformed:
+    """`read` of what is no request, notification or result, or lacks something."""
     try:
         envelope = _envelope.decode(data)
     except DECODE_ERRORS as problem:
@@ -237,23 +264,6 @@ def read(
 
 _read_from_client = partial(read, bare_id_answers=False, max_slow_bytes=math.inf)
 """An id alone may also be a request without its method."""
-
-
-def _read_usual(data: bytes) -> Message | None:
-    """The request, notification or result in the text; None if the text is anything else or lacks something."""
-    try:
-        envelope = _usual.decode(data)
-    except DECODE_ERRORS:
-        return None
-    id, method, result = envelope.id, envelope.method, envelope.result
-    if envelope.jsonrpc != _VERSION or envelope.error is not _ABSENT:
-        return None
-    if method is UNSET:
-        return None if result is _ABSENT or id is UNSET else Success(id, result)
-    if result is not _ABSENT:
-        return None
-    params = None if envelope.params is _ABSENT else envelope.params
-    return Notification(method, params) if id is UNSET else Request(id, method, params)
 
 
 class ParsedInput(Struct, frozen=True):
@@ -302,7 +312,7 @@ def receive_at_once(data: bytes) -> ParsedInput | None:
     """`receive(data)`; None if it may take more than a few milliseconds."""
     if len(data) <= LIGHT_TOKENS:
         return _receive_whole(data)
-    return _receive_outlined(data, outline_soon) or (None if is_heavy(data) else _receive_whole(data))
+    return _receive_outlined(data, takes_long) or (None if is_heavy(data) else _receive_whole(data))
 
 
 def receive(data: bytes) -> ParsedInput:
@@ -312,7 +322,7 @@ def receive(data: bytes) -> ParsedInput:
     numbers that are not finite, and integers of more than MAX_DIGITS digits. A batch that breaks one of these limits,
     is empty, or has more than MAX_BATCH messages is refused as a whole, with one `Malformed`.
     """
-    outlined = _receive_outlined(data, outline) if len(data) > LIGHT_TOKENS else None
+    outlined = _receive_outlined(data) if len(data) > LIGHT_TOKENS else None
     return _receive_whole(data) if outlined is None else outlined
 
 
@@ -329,20 +339,43 @@ def _receive_whole(data: bytes) -> ParsedInput:
     return ParsedInput(_read_from_client(data), [_check_params_size(each) for each in found])
 
 
-def _receive_outlined(data: bytes, make_outline: Callable[[Raw], Raw]) -> ParsedInput | None:
+def _receive_outlined(data: bytes, refuses: Callable[[Raw], bool] = lambda params: False) -> ParsedInput | None:
     """`receive(data)` of a request or notification of which the outline can be checked instead; None of anything else,
-    if even the outline is heavy, and if it has a flaw: which of several is named depends on the length of the text."""
-    message = None if may_have_more_tokens(data, MAX_TOKENS) or _not_utf8(data) is not None else _read_usual(data)
-    if not isinstance(message, Request | Notification) or message.params is None:
+    of params that `refuses` names, if even the outline is heavy, and if it has a flaw: which of several is named
+    depends on the length of the text."""
+    message = None if may_have_more_tokens(data, MAX_TOKENS) or why_not_utf8(data) is not None else _read_edges(data)
+    if message is None or message.params is None or refuses(message.params):
         return None
-    outlined = replace(message, params=make_outline(message.params))
+    params = outline_object(message.params)
+    if params.outline is message.params:
+        return None
+    outlined = replace(message, params=params.outline)
     text = write(outlined)
     # By these lengths, the envelope has no other members.
-    is_whole = len(text) - len(outlined.params or b"") + len(message.params) == len(data)
+    is_whole = len(text) - len(params.outline) + len(message.params) == len(data)
     if not is_whole or is_heavy(text) or flaw(text) is not None:
         return None
     checked = _check_params_size(outlined)
-    return ParsedInput(message if checked is outlined else checked, None)
+    if checked is not outlined:
+        return ParsedInput(checked, None)
+    message.__dict__.update(members=params.members, arguments=params.inner.get("arguments"))
+    return ParsedInput(message, None)
+
+
+def _read_edges(data: bytes) -> Request | Notification | None:
+    """The request or notification in a long text, of whose params nothing is known yet. None if they are no object, or
+    if the other members do not stand at its ends."""
+    found = long_object(data)
+    if found is None or found.name != b"params" or found.short.get(b"jsonrpc") != VERSION:
+        return None
+    try:
+        method = string(found.short[b"method"])
+    except (KeyError, ValueError):
+        return None
+    if b"id" not in found.short:
+        return Notification(method, found.value)
+    id = read_id(found.short[b"id"])
+    return None if id is None else Request(id, method, found.value)
 
 
 def _check_params_size(message: Message | Malformed) -> Message | Malformed:

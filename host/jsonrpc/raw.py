@@ -91,6 +91,15 @@ def is_json(text: bytes) -> bool:
     return True
 
 
+def is_accepted(text: bytes | Raw) -> bool:
+    """Whether text is JSON that msgspec reads: without escapes of lone surrogates. It may not be UTF-8."""
+    try:
+        _any.decode(text)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
 def without_surrogates(text: bytes) -> bytes:
     """Text of the same length and structure without escaped surrogates: each `d` is replaced by `c`."""
     return text.translate(_NO_SURROGATES)
@@ -211,6 +220,15 @@ def encode_object(found: Mapping[str, Raw]) -> Raw:
         return Raw(_encoder.encode(found))
     except UnicodeEncodeError:  # a lone surrogate in the name of a member, which only an escape can spell
         return Raw(b"{" + b",".join(json.dumps(name).encode() + b":" + bytes(found[name]) for name in found) + b"}")
+
+
+def respelled(data: bytes) -> bytes:
+    """JSON without spaces and needless escapes, so that what says the same is equal; as it is where it cannot be
+    decoded whole: a lone surrogate, or a number beyond a double. Objects would not do: to Python, true is 1 and 1.0."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(data))
+    except (*DECODE_ERRORS, UnicodeEncodeError):
+        return data
 
 
 def is_object(raw: bytes | Raw) -> bool:

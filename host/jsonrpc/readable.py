@@ -10,10 +10,9 @@ thread or another process (`host/worker.py`).
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Raw
 
-from host.jsonrpc.raw import DECODE_ERRORS, may_hold_surrogates
+from host.jsonrpc.raw import is_accepted, may_hold_surrogates
 from host.jsonrpc.strict import MAX_DIGITS, flaw, pieces
 
 MAX_RESULT_DEPTH = 100
@@ -55,10 +54,4 @@ def _has_long_number(data: bytes) -> bool:
 
 
 def _lone_surrogate(data: bytes) -> str | None:
-    if not may_hold_surrogates(data):
-        return None
-    try:
-        msgspec.json.decode(data, type=Raw)  # checks every escape without building values
-    except DECODE_ERRORS:
-        return LONE_SURROGATE
-    return None
+    return LONE_SURROGATE if may_hold_surrogates(data) and not is_accepted(data) else None

@@ -8,7 +8,7 @@ known name except that name itself, spelled exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 from unicodedata import normalize
 
@@ -42,11 +42,13 @@ class KnownNames:
         made._folds = frozenset(map(fold_name, made._exact))
         return made
 
-    def twin_in(self, names: Iterable[str]) -> str | None:
+    def twin_in(self, names: Collection[str]) -> str | None:
         """The first of these distinct names that a reader may take for another of them or for a known name; None if
         there is none."""
         exact, folds = self._exact, self._folds
         alike = len(folds) != len(exact)
+        if not alike and exact.issuperset(names):
+            return None  # as nearly always
         found: set[str] = set()
         for name in names:
             if name in exact:
@@ -72,7 +74,7 @@ def describe_twin(name: str) -> str:
     return f"some readers take the member {name[:80]!a} for another one"
 
 
-def refuse_twins(known: KnownNames, names: Iterable[str]) -> None:
+def refuse_twins(known: KnownNames, names: Collection[str]) -> None:
     """Refuse an object with members of these names.
 
     Raises:

@@ -14,15 +14,15 @@ from math import inf
 from typing import Generic, TypeVar
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import TOO_LARGE, copy_of
-from host.jsonrpc.conversation import Outgoing, own_id
-from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
+from host.jsonrpc.conversation import Outgoing, Params, own_id
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Success
 from host.jsonrpc.raw import members, value
 from host.protocol.meta import PROGRESS_TOKEN
 from host.protocol.methods import INITIALIZE
-from host.wire.link import LinkLost, unsent
+from host.wire.link import LinkLost, Parcel, unsent
 
 CANCEL_SEND_GRACE = 2.0
 """Seconds for which the notice of a cancellation may delay the end of its caller."""
@@ -41,6 +41,8 @@ T = TypeVar("T")
 
 LateResultCallback = Callable[[Raw], None]
 """Takes the result of a request that was cancelled and completed all the same; must not wait."""
+KeepOutline = Callable[[Raw, Raw], None]
+"""Takes a result that is about to be returned, and its outline, which was made when it was read."""
 
 
 class PeerError(Exception):
@@ -59,16 +61,13 @@ class AnswerTooLong(BrokenAnswer):
     """The response was discarded because of its length."""
 
 
-class _Waiter(Generic[T]):
-    __slots__ = ("_task", "outcome", "subject")
+class _Waiter(Struct, Generic[T], eq=False):
+    subject: T | None
+    outcome: Success | Exception | None = None
+    _task: trio.lowlevel.Task | None = None
+    """The task that waits. An event would take three times the steps."""
 
-    def __init__(self, subject: T | None) -> None:
-        self.outcome: Raw | Exception | None = None
-        self.subject = subject
-        self._task: trio.lowlevel.Task | None = None
-        """The task that waits. An event would take three times the steps."""
-
-    def set_outcome(self, outcome: Raw | Exception) -> None:
+    def set_outcome(self, outcome: Success | Exception) -> None:
         self.outcome = outcome
         task, self._task = self._task, None
         if task is not None:
@@ -108,17 +107,24 @@ class OutstandingRequests(Generic[T]):
     def __len__(self) -> int:
         return len(self._requests)
 
+    @property
+    def next_id(self) -> int:
+        """The id of the request that is sent next."""
+        return self._requests.next_id
+
     async def request(
         self,
         method: str,
-        params: Raw | None,
-        send: Callable[[Request], Awaitable[None]],
+        params: Params,
+        send: Callable[[Parcel], Awaitable[None]],
         send_cancel: Callable[[Id, Notification], Awaitable[None]],
         subject: T | None = None,
         on_late_result: LateResultCallback | None = None,
+        keep_outline: KeepOutline | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> Raw:
         """Send a request and wait for its result. Cancelling this cancels the request at the other side; a result that
-        comes all the same goes to `on_late_result`.
+        comes all the same goes to `on_late_result`. For `keep_outline` see KeepOutline, for `headers` Parcel.
 
         Raises:
             PeerError: the other side returned an error.
@@ -131,7 +137,7 @@ class OutstandingRequests(Generic[T]):
         request = self._requests.add(method, params, waiter)
         assert isinstance(request.id, int)
         try:
-            await send(request)
+            await send(Parcel(request, None, headers))
             if waiter.outcome is None and self._lost is None:  # over HTTP it comes before the exchange ends
                 await waiter.wait()
         except trio.Cancelled as cancelled:
@@ -158,7 +164,9 @@ class OutstandingRequests(Generic[T]):
         outcome = self._end_sent(request.id) if waiter.outcome is None else waiter.outcome
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome
+        if keep_outline is not None and outcome.outline is not None:
+            keep_outline(outcome.result, outcome.outline)
+        return outcome.result
 
     def on_response(self, message: Success | Failure | Malformed) -> bool:
         """Take a response, or a malformed one. Returns False if its id was never used: a response to a cancelled
@@ -168,7 +176,7 @@ class OutstandingRequests(Generic[T]):
             id = own_id(message.id)
             return id is not None and self._on_late_response(id, message)
         if isinstance(message, Success):
-            waiter.set_outcome(message.result)
+            waiter.set_outcome(message)
         elif isinstance(message, Failure):
             waiter.set_outcome(PeerError(message.error))
         else:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import AbstractContextManager, asynccontextmanager
-from typing import Generic, Protocol, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 from msgspec import Raw
 
 from host.errors import TOO_LARGE, TOO_MANY_REQUESTS
-from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
+from host.jsonrpc.conversation import CANCELLED, Incoming, Params, cancelled_reason
 from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
@@ -30,7 +30,7 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.strict import count_tokens, has_more_tokens
-from host.peer.outstanding import BrokenAnswer, LateResultCallback, OutstandingRequests, PeerError
+from host.peer.outstanding import BrokenAnswer, KeepOutline, LateResultCallback, OutstandingRequests, PeerError
 from host.protocol.methods import PROGRESS
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 
@@ -62,7 +62,9 @@ REPLY_TIMEOUT = 10.0
 """Seconds in which the other side must take an immediate answer."""
 
 T = TypeVar("T")
-
+SendRequest = Callable[..., Awaitable[Raw]]
+"""Sends a request and returns its result: `Peer.request`."""
+Observe = Callable[["Peer[Any]", SendRequest], SendRequest]
 
 Work = Callable[[], Awaitable[Raw]]
 """Computes the result of a request of the other side."""
@@ -163,6 +165,7 @@ class Peer(Generic[T]):
         self._handler = handler
         self._nursery = nursery
         self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
+        self.progress_token = self._outstanding.progress_token
         self.watch_progress = self._outstanding.watch_progress
         self.unwatch_progress = self._outstanding.unwatch_progress
         self._incoming: Incoming[trio.CancelScope] = Incoming()
@@ -176,11 +179,18 @@ class Peer(Generic[T]):
         """Number of all messages of the other side."""
         self.unasked_count = 0
         """Number of its requests and notifications, and of what it sent that is no message."""
+        self.revision = ""
+        """The name of the revision that was negotiated; empty before. For those who watch requests."""
 
     @property
     def hears_unasked(self) -> bool:
         """Whether messages of the other side that belong to no request can arrive."""
         return self._link.hears_unasked
+
+    @property
+    def next_id(self) -> int:
+        """The id of the request that is sent next."""
+        return self._outstanding.next_id
 
     @property
     def outstanding_count(self) -> int:
@@ -190,23 +200,24 @@ class Peer(Generic[T]):
     def request(
         self,
         method: str,
-        params: Raw | None = None,
+        params: Params = None,
         subject: T | None = None,
         headers: tuple[tuple[str, str], ...] = (),
         on_late_result: LateResultCallback | None = None,
+        keep_outline: KeepOutline | None = None,
     ) -> Awaitable[Raw]:
         """Send a request and wait for its result. Cancelling this cancels the request at the other side. `subject` is
         its purpose, which the handler gets with messages that belong to it. `headers` repeat parts of the request; see
-        `Parcel`. A result after a cancellation goes to `on_late_result`.
+        `Parcel`. A result after a cancellation goes to `on_late_result`. For `keep_outline` see KeepOutline; what the
+        censor changes is another result.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `OutstandingRequests.request`.
         """
-
-        def send(request: Request) -> Awaitable[None]:
-            return self._link.send(Parcel(request, headers=headers))
-
-        waiting = self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
+        link = self._link
+        waiting = self._outstanding.request(
+            method, params, link.send, link.send_cancel, subject, on_late_result, keep_outline, headers
+        )
         censor = self._censor
         return waiting if censor is None or not censor.knows_any else _cleaned_result(waiting, censor, method)
 
@@ -217,10 +228,6 @@ class Peer(Generic[T]):
             LinkLost: it could not be sent.
         """
         await self._link.send(Parcel(Notification(method, params), about))
-
-    def progress_token(self, report: Callable[[dict[str, Raw]], None]) -> AbstractContextManager[int]:
-        """See `OutstandingRequests.progress_token`."""
-        return self._outstanding.progress_token(report)
 
     async def run(self) -> None:
         """Read the other side's messages until the link ends."""
@@ -444,11 +451,16 @@ async def _cleaned_result(waiting: Awaitable[Raw], censor: Censor, method: str) 
 
 
 @asynccontextmanager
-async def open_peer(link: Link, handler: Handler[T], censor: Censor | None = None) -> AsyncIterator[Peer[T]]:
+async def open_peer(
+    link: Link, handler: Handler[T], censor: Censor | None = None, observe: Observe | None = None
+) -> AsyncIterator[Peer[T]]:
     """A peer for the block. The link's reader and the tasks that serve the other side's requests live until the end of
-    the block's own clean-up, so that this can still send messages. All that the other side sends passes the censor."""
+    the block's own clean-up, so that this can still send messages. All that the other side sends passes the censor.
+    `observe`: takes the peer and its `request`, and returns what stands in its place, which watches the requests."""
     async with trio.open_nursery() as nursery:
         peer = Peer(link, handler, nursery, censor)
+        if observe is not None:
+            peer.request = observe(peer, peer.request)  # type: ignore[method-assign]  # unwatched requests take no step more
         nursery.start_soon(peer.run)
         try:
             yield peer

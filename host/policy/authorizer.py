@@ -7,7 +7,6 @@ it is used, immediately before the request is sent.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
 from dataclasses import replace
 
@@ -79,6 +78,10 @@ class Authorizer:
             if denied is not None:
                 self._decision_log.record_denied(denied)
             raise _too_long_to_confirm(access, len(context.raw_arguments) + len(context.others))
+        fleet = self.confirmations.fleet
+        if fleet is not None and await fleet.claim(access) and (grant := self.grants.find(access)) is not None:
+            self.grants.reserve(grant)
+            return grant
         return await self.confirmations.confirm(access, context, client)
 
     def spend(self, access: AccessRequest, grant: Grant | None) -> None:
@@ -101,7 +104,7 @@ class Authorizer:
         renewals = self._renewals.pop(grant.id, 0) + 1
         if renewals > MAX_RENEWALS:
             return
-        again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=retry)
+        again = replace(grant, id=new_id(), expires=self.grants.now() + RENEWED_GRANT_LIFE, retry=retry)
         self._renewals[again.id] = renewals
         self.grants.keep(again)
 
@@ -124,10 +127,20 @@ class Authorizer:
             present = self._definitions.fingerprints(item)
             if present and subject.fingerprint not in present:
                 return "the definition is not the one that it was given for"
+        if any(each.id == grant.id for each in self.confirmations.unclaimed()):
+            return ""
         return self.grants.why_unusable(grant) or ""
+
+    def all_grants(self) -> list[Grant]:
+        """All grants, with the answers of a fleet that wait for the next call."""
+        return [*self.grants.all(), *self.confirmations.unclaimed()]
 
     async def revoke_grant(self, id: str, by: str) -> bool:
         """Revoke a grant; return whether it existed. Raises as `Grants.revoke` does."""
+        fleet = self.confirmations.fleet
+        if fleet is not None and any(grant.id == id for grant in self.confirmations.unclaimed()):
+            self._decision_log.record("revoke", grant=id, by=by)
+            return await fleet.withdraw(id)
         if all(grant.id != id for grant in self.grants.all()):
             return False
         self._decision_log.record("revoke", grant=id, by=by)

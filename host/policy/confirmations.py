@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
 import trio
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
 from config import AskSpec, Channel, Condition, Trust
 from host.client_process import ClientProcess
@@ -30,6 +31,7 @@ from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible
+from host.storage.store import StateError
 from host.subject import Item
 from host.wire.link import LinkLost
 
@@ -46,6 +48,7 @@ MAX_FORM_TEXT = 8 * 1024
 """Characters of arguments that fit into a client's form; longer ones can be confirmed only where they are shown in
 full."""
 _NOBODY = "nobody was there to answer"
+_STOPPING = "Colonnade is stopping, so that nobody can answer now; nothing was sent"
 _SERVER_REQUESTS = {
     "sampling": "to use the client's model",
     "form": "to have a form filled in",
@@ -113,8 +116,61 @@ class PendingConfirmation:
     waiters: list[_WaitingCall] = field(default_factory=list)
     refused: str = ""
     """The reason why it was refused; empty while calls wait."""
-    being_answered: bool = False
-    """Whether an answer to it is being stored."""
+    answers: int = 0
+    """Answers that are being stored, or applied: several if another process has given one."""
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Let no further answer in for the block."""
+        self.answers += 1
+        try:
+            yield
+        finally:
+            self.answers -= 1
+
+
+class GivenAnswer(Struct, frozen=True):
+    """A person's answer, as `ConfirmationQueue.answer` takes it; `at` is the Unix time of the store."""
+
+    answer: ConfirmationAnswer
+    channel: Channel
+    seconds: float | None
+    when: tuple[Condition, ...] | None
+    exact: bool
+    at: float
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether its grant is stored."""
+        return self.answer in (ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS)
+
+
+class FleetAnswers(Protocol):
+    """The confirmations of the other processes of a fleet, and the answers, of which one counts in all."""
+
+    def others(self) -> Sequence[PendingConfirmation]:
+        """Those of other processes, which can be answered here."""
+
+    def is_attended(self) -> bool:
+        """Whether somebody is at another process who can answer."""
+
+    async def answer(self, confirmation: PendingConfirmation, given: GivenAnswer, grant: Grant | None) -> bool:
+        """Store an answer and its grant, if that is to be stored; the process whose call waits then applies it. False
+        if there was another answer. Raises StateError if it cannot be stored."""
+
+    async def take(self, confirmation: PendingConfirmation) -> bool:
+        """Take a confirmation of this process back, to answer it here alone. False if it has an answer. Raises
+        StateError."""
+
+    async def claim(self, access: AccessRequest) -> bool:
+        """Apply an answer that waits for the next call like this one, at whichever process; False if there is none, or
+        another process has it. Raises AuditUnavailable: it is spent, and nothing is granted."""
+
+    def unclaimed(self) -> Sequence[tuple[PendingConfirmation, GivenAnswer]]:
+        """The answers that wait for such a call."""
+
+    async def withdraw(self, id: str) -> bool:
+        """Take back the answer to this confirmation; False if it does not wait any more. Raises StateError."""
 
 
 class ConfirmationQueue:
@@ -130,7 +186,10 @@ class ConfirmationQueue:
         """Whether there is a web console."""
         self.can_notify: Callable[[], bool] = lambda: False
         """Whether people who are not there can be told that a call waits for them."""
+        self.fleet: FleetAnswers | None = None
+        """Set once, in a fleet."""
         self._record = record
+        self._closed = False
         self._open: dict[Hashable, PendingConfirmation] = {}
         self._refused: dict[Hashable, PendingConfirmation] = {}
         self._attached: dict[Channel, int] = dict.fromkeys(Channel, 0)
@@ -145,9 +204,19 @@ class ConfirmationQueue:
             reader()
 
     def list_all(self) -> list[PendingConfirmation]:
-        """All confirmations, the waiting ones first, each in the order in which they came."""
+        """All confirmations, the waiting ones first, each in the order in which they came; then those of other
+        processes of the fleet."""
+        others = () if self.fleet is None else self.fleet.others()
+        return [*self.own(), *others]
+
+    def own(self) -> list[PendingConfirmation]:
+        """Those of calls of this process."""
         self.drop_expired()
         return [*self._open.values(), *self._refused.values()]
+
+    def changed(self) -> None:
+        """Say that confirmations of other processes have changed."""
+        self._notify()
 
     def drop_expired(self) -> bool:
         """Drop the refused confirmations whose time is over; return whether there were any."""
@@ -174,8 +243,13 @@ class ConfirmationQueue:
 
     def can_be_answered(self) -> bool:
         """Whether a channel is attached that the configuration permits to answer, or people can be told to come."""
-        attached = any(count and channel in self.spec.answers for channel, count in self._attached.items())
-        return attached or (self.spec.reaches_people and self.can_notify())
+        if self.is_attended() or (self.fleet is not None and self.fleet.is_attended()):
+            return True
+        return self.spec.reaches_people and self.can_notify()
+
+    def is_attended(self) -> bool:
+        """Whether a channel is attached here that the configuration permits to answer."""
+        return any(count and channel in self.spec.answers for channel, count in self._attached.items())
 
     def refuse_unattended(self) -> None:
         """Refuse the calls that wait for people who could not be told, unless somebody is there by now."""
@@ -184,6 +258,14 @@ class ConfirmationQueue:
         for key, confirmation in list(self._open.items()):
             for waiter in [each for each in confirmation.waiters if not each.form_is_open]:
                 self._give_up(key, confirmation, waiter, _NOBODY)
+
+    def close(self) -> None:
+        """Refuse the calls that wait for a person, and later ones at once: the host is about to end, and an answer
+        would come too late."""
+        self._closed = True
+        for key, confirmation in list(self._open.items()):
+            for waiter in list(confirmation.waiters):
+                self._give_up(key, confirmation, waiter, _STOPPING)
 
     async def confirm(self, access: AccessRequest, context: ConfirmationContext, client: ClientHandle | None) -> Grant:
         """Wait for a person's answer, and return the grant for this access request. Cancelling withdraws the call.
@@ -201,11 +283,14 @@ class ConfirmationQueue:
         if client is not None and len(context.raw_arguments) + len(context.others) > MAX_FORM_TEXT:
             client = None
         refused = "" if self.can_be_answered() or client is not None else _NOBODY
+        if self._closed:
+            refused = _STOPPING
         confirmation = self._open.get(key) or self._create(key, access, context, refused)
         if refused:
             if not confirmation.waiters:  # others may have begun to wait while a channel was attached, and wait still
                 self._refuse(key, confirmation, refused)
-            raise self._unconfirmed(confirmation, "and nobody is there who could answer", has_form=False)
+            why = _STOPPING if self._closed else "nobody is there who could answer"
+            raise self._unconfirmed(confirmation, f"and {why}", has_form=False)
         waiter = _WaitingCall(has_form=client is not None, form_is_open=client is not None)
         confirmation.waiters.append(waiter)
         confirmation.expires_at = time.time() + self.spec.timeout
@@ -241,53 +326,50 @@ class ConfirmationQueue:
         Raises:
             AuditUnavailable, StateError: the answer cannot be recorded, so nothing is granted.
         """
-        found = next(((key, confirmation) for key, confirmation in self._all() if confirmation.id == id), None)
-        if found is None or channel not in self.spec.answers:
+        confirmation = next((each for each in self.list_all() if each.id == id), None)
+        if confirmation is None or channel not in self.spec.answers or confirmation.answers:
             return None
-        key, confirmation = found
-        if confirmation.being_answered:
+        if answer is ConfirmationAnswer.SESSION and confirmation.access.subject.session is None:
             return None
-        subject = confirmation.access.subject
+        given = GivenAnswer(answer, channel, seconds, when, exact, self.grants.now())
+        if self.fleet is None:
+            return await self.apply(confirmation, given)
+        with confirmation.answering():
+            if channel is Channel.CLIENT:
+                return await self.apply(confirmation, given) if await self.fleet.take(confirmation) else None
+            grant = self._grant(confirmation, given) if given.is_lasting else None
+            said: dict[str, object] = {"answer": answer.value, "by": channel.value}
+            if grant is not None:
+                said |= {"grant": grant.id, "exact": exact}
+            self._record("answer", confirmation, said)
+            return confirmation if await self.fleet.answer(confirmation, given, grant) else None
+
+    async def apply(self, confirmation: PendingConfirmation, given: GivenAnswer) -> PendingConfirmation:
+        """Apply the answer that counts. In a fleet it is none whose grant is stored, and the confirmation may be one
+        of another process, which nothing waits for here. Raises as `answer` does."""
+        key = next((key for key, each in self._all() if each is confirmation), None)
+        answer, channel = given.answer, given.channel
         if answer is ConfirmationAnswer.DENY:
+            subject = confirmation.access.subject
             self._record("answer", confirmation, {"answer": answer.value, "by": channel.value})
             refusal = Forbidden(subject.item.server, _denied_message(confirmation))
             for waiter in confirmation.waiters:
                 waiter.refusal = refusal
                 waiter.settled.set()
             self._remove(key, confirmation)
-            self._drop_refused(lambda access: _is_equal(access, confirmation.access))
+            self._drop_refused(lambda access: is_equal(access, confirmation.access))
             return confirmation
-        lasting = answer in (ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS)
-        if answer is ConfirmationAnswer.SESSION and subject.session is None:
-            return None
-        now = time.time()
-        if answer is ConfirmationAnswer.TIME:
-            expires: float | None = now + (seconds or 0)
-        else:
-            expires = now + REFUSED_LIFE if answer is ConfirmationAnswer.ONCE else None
-        wide = answer is not ConfirmationAnswer.ONCE and not exact
-        # A refused call may be repeated in another session of the same caller.
-        of_session = answer is ConfirmationAnswer.SESSION or (confirmation.waiters and not lasting)
-        granted = structs.replace(
-            subject,
-            session=subject.session if of_session else None,
-            digest=None if wide else subject.digest,
-        )
-        conditions = (when or ()) if wide else ()
-        grant = Grant(new_id(), granted, conditions, Scope(answer.value), now, expires, channel.value)
+        grant = self._grant(confirmation, given)
         # The audit comes first: a grant that cannot be recorded is not given.
         said: dict[str, object] = {
             "answer": answer.value,
             "by": channel.value,
             "grant": grant.id,
-            "exact": not wide,
+            "exact": answer is ConfirmationAnswer.ONCE or given.exact,
         }
         self._record("answer", confirmation, said)
-        confirmation.being_answered = True
-        try:
+        with confirmation.answering():
             await self.grants.add(grant)
-        finally:
-            confirmation.being_answered = False
         self._record("granted", confirmation, said)
         going = confirmation.waiters[:1] if answer is ConfirmationAnswer.ONCE else list(confirmation.waiters)
         for waiter in going:
@@ -298,10 +380,49 @@ class ConfirmationQueue:
             self.grants.reserve(grant)  # the grant is for the waiting call; another call must not take it first
         if not confirmation.waiters:
             self._remove(key, confirmation)
-        self._drop_refused(lambda access: _is_equal(access, confirmation.access))
+        self._drop_refused(lambda access: is_equal(access, confirmation.access))
         self.release_covered()
         self._notify()
         return confirmation
+
+    def _grant(self, confirmation: PendingConfirmation, given: GivenAnswer) -> Grant:
+        subject, answer, now = confirmation.access.subject, given.answer, given.at
+        if answer is ConfirmationAnswer.TIME:
+            expires: float | None = now + (given.seconds or 0)
+        else:
+            expires = now + REFUSED_LIFE if answer is ConfirmationAnswer.ONCE else None
+        wide = answer is not ConfirmationAnswer.ONCE and not given.exact
+        # A refused call may be repeated in another session of the same caller.
+        of_session = answer is ConfirmationAnswer.SESSION or (confirmation.waiters and not given.is_lasting)
+        granted = structs.replace(
+            subject,
+            session=subject.session if of_session else None,
+            digest=None if wide else subject.digest,
+        )
+        conditions = (given.when or ()) if wide else ()
+        return Grant(new_id(), granted, conditions, Scope(answer.value), now, expires, given.channel.value)
+
+    def unclaimed(self) -> list[Grant]:
+        """Answers for the next equal call, at whichever process of a fleet: each as the grant that the call will get,
+        with the id of its confirmation."""
+        if self.fleet is None:
+            return []
+        made = [replace(self._grant(each, given), id=each.id) for each, given in self.fleet.unclaimed()]
+        return [grant for grant in made if grant.expires is None or self.grants.now() < grant.expires]
+
+    def settle(self, confirmation: PendingConfirmation) -> None:
+        """Drop a confirmation that nothing waits for: its answer is elsewhere."""
+        for key, each in self._all():
+            if each is confirmation and not each.waiters:
+                self._remove(key, confirmation)
+
+    def fail(self, confirmation: PendingConfirmation, problem: Exception) -> None:
+        """End the calls that wait for an answer that was given and cannot be applied."""
+        for waiter in confirmation.waiters:
+            waiter.refusal = problem
+            waiter.settled.set()
+        confirmation.waiters.clear()
+        self.settle(confirmation)
 
     def release_covered(self) -> None:
         """Release the waiting calls for which a grant exists by now: a wider one that was given for another call, or
@@ -323,7 +444,7 @@ class ConfirmationQueue:
 
     def _drop_refused(self, applies: Callable[[AccessRequest], bool]) -> None:
         for key, confirmation in list(self._refused.items()):
-            if not confirmation.being_answered and applies(confirmation.access):
+            if not confirmation.answers and applies(confirmation.access):
                 self._remove(key, confirmation)
 
     def void(self, still_applies: Callable[[AccessRequest], bool]) -> None:
@@ -354,15 +475,16 @@ class ConfirmationQueue:
     # Within
 
     def _all(self) -> list[tuple[Hashable, PendingConfirmation]]:
-        self.list_all()
+        self.drop_expired()
         return [*self._open.items(), *self._refused.items()]
 
     def _create(
         self, key: Hashable, access: AccessRequest, context: ConfirmationContext, refused: str
     ) -> PendingConfirmation:
         server, caller = access.subject.item.server, _caller_of(access)
-        of_server = sum(each.access.subject.item.server == server for each in self._open.values())
-        of_caller = sum(_caller_of(each.access) == caller for each in self._open.values())
+        waiting = [each for each in self.list_all() if not each.refused]
+        of_server = sum(each.access.subject.item.server == server for each in waiting)
+        of_caller = sum(_caller_of(each.access) == caller for each in waiting)
         if of_caller >= MAX_OF_CALLER or of_server >= MAX_OF_SERVER:
             if of_caller >= MAX_OF_CALLER:
                 limit = f"{MAX_OF_CALLER} confirmations of this client"
@@ -412,10 +534,13 @@ class ConfirmationQueue:
         confirmation.waiters.remove(waiter)  # the answer of a client's own user is for this call alone
         confirmation.waiters.insert(0, waiter)
         try:
-            # Nothing lasting, so nothing is stored, and this does not wait.
+            # Nothing lasting, so nothing is stored, and this does not wait, but in a fleet.
             await self.answer(confirmation.id, answer, Channel.CLIENT)
         except AuditUnavailable as problem:
             waiter.refusal = problem
+            waiter.settled.set()
+        except StateError:
+            waiter.refusal = self._unconfirmed(confirmation, "and the answer could not be stored", has_form=True)
             waiter.settled.set()
 
     def _give_up(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, why: str) -> None:
@@ -455,7 +580,7 @@ class ConfirmationQueue:
                 del self._open[key]
             self._notify()
 
-    def _remove(self, key: Hashable, confirmation: PendingConfirmation) -> None:
+    def _remove(self, key: Hashable | None, confirmation: PendingConfirmation) -> None:
         for kept in (self._open, self._refused):
             if kept.get(key) is confirmation:
                 del kept[key]
@@ -537,7 +662,7 @@ def _is_for_owner(confirmation: PendingConfirmation) -> bool:
     return process is not None and process.is_command
 
 
-def _is_equal(access: AccessRequest, other: AccessRequest) -> bool:
+def is_equal(access: AccessRequest, other: AccessRequest) -> bool:
     """Whether they are equal but for their sessions."""
     return access.retry == other.retry and structs.replace(access.subject, session=None) == structs.replace(
         other.subject, session=None

@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from config import Verdict
 from config.read import read_bytes
 from host.attempts import LONGEST_NAME, Attempt, Attempts, cut
+from host.audit.contents import Contents
 from host.audit.records import RecordForm
 from host.audit.shapes import shape_of, shape_of_long
 from host.audit.writer import Audit
@@ -72,6 +73,14 @@ class AuditRecord(Struct, frozen=True):
     """The program that the caller is; None if it is not known."""
     through: str = ""
     """See `Exchange.through`."""
+    opened_arguments: Mapping[str, Raw] | None = None
+    """The members of the arguments, if they are known."""
+    view: str = ""
+    """The view in effect for the caller; empty for that of everything."""
+    says: str = ""
+    """See `Caller.says`."""
+    trace_id: str = ""
+    """See `host.journal.Answering`; for the log."""
 
 
 class LoginFacts(Protocol):
@@ -106,6 +115,7 @@ _DECISION = (
     *("server", "prim", "item", "item_fp", "launch_fp", "principal", "rule", "method", "verdict", "grant", "approver"),
 )
 """The members that all decisions of one form have in common."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _BOUNDED = frozenset(("args", "items"))
 """Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
@@ -175,7 +185,7 @@ class _ChangeSums:
         if len(self._names) < MAX_CHANGE_RECORDS:
             self._names.append(shorten(change.item.name))
         parts = [change.item.name, change.fingerprint, change.was or "", change.status.value]
-        self._digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
+        self._digest.update(_ENCODER.encode(parts).encode("ascii"))
         self._counts[change.status.value] += 1
         self._known += not change.first
 
@@ -212,17 +222,25 @@ class _FoldedChanges:
 
 
 class DecisionLog:
-    """Writes decisions and outcomes. `full_arguments`: the audit holds arguments in full, not only their shape and
-    digest."""
+    """Writes decisions and outcomes.
+
+    Attributes:
+        full_arguments: the audit holds arguments in full, not only their shape and digest.
+        contents: what it holds of arguments otherwise, and of results; None for nothing.
+    """
 
     def __init__(self, audit: Audit, journal: Journal) -> None:
         self.problem = ""
         """The reason why records cannot be written; empty while they can."""
         self.in_flight: Counter[str] = Counter()
         """Number of requests in flight, by server."""
-        self.full_arguments = audit.full_arguments
+        self.denied: Counter[str] = Counter()
+        """Number of requests that were denied and recorded, by server."""
+        self.full_arguments = False
+        self.contents: Contents | None = None
+        self.has_files = audit.has_files
         self._audit = audit
-        self._journal = journal
+        self.journal = journal
         self._peer: Mapping[str, object] | None = None
         self._forms: dict[object, RecordForm] = {}
         """Forms of decisions and outcomes, by what their records have in common."""
@@ -263,6 +281,14 @@ class DecisionLog:
             raise
         self.problem = ""
         return seq
+
+    def is_recorded(self) -> bool:
+        """Whether records can be written. Where the last one could not, another one is tried: balancers send no
+        requests that would do so."""
+        if self.problem:
+            with suppress(AuditUnavailable):
+                self.record_or_fail("resumed", why=self.problem)
+        return not self.problem
 
     @contextmanager
     def recording(self, record: AuditRecord) -> Iterator[RequestRecord]:
@@ -305,7 +331,7 @@ class DecisionLog:
         record of this kind."""
         more = {"unrecorded": unrecorded} if unrecorded else {}
         self.record("refused", peer=peer, why=why, **more)
-        self._journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
+        self.journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
 
     def record_attempt(self, attempt: Attempt) -> None:
         """Count a refused attempt. It is announced and recorded by `keep_folded`, so that the response takes the same
@@ -330,7 +356,7 @@ class DecisionLog:
 
     def _announce_attempts(self) -> None:
         for attempt in self._attempts.fresh:
-            self._journal.note(AttemptRefused(attempt.server, attempt))
+            self.journal.note(AttemptRefused(attempt.server, attempt))
         self._attempts.fresh.clear()
 
     def flush_attempts(self) -> None:
@@ -351,10 +377,10 @@ class DecisionLog:
                 first=datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             )
             if count > 1:
-                self._journal.note(AttemptRefused(attempt.server, attempt, count))
+                self.journal.note(AttemptRefused(attempt.server, attempt, count))
         if others:
             self.record("attempts", others=others, count=sum(others.values()))
-            self._journal.note(AttemptsUnnamed(sum(others.values())))
+            self.journal.note(AttemptsUnnamed(sum(others.values())))
 
     def record(self, what: str, **fields: object) -> None:
         """Record something that has already happened; a failure to write does not undo it."""
@@ -368,6 +394,7 @@ class DecisionLog:
 
     def record_denied(self, record: AuditRecord) -> None:
         """Record a request that was denied, and is not sent."""
+        self.denied[record.subject.item.server] += 1
         self._write_or_announce(*self._decision(record))
 
     def record_changes(
@@ -453,7 +480,7 @@ class DecisionLog:
 
     def _announce_change(self, item: Item, what: str, remedy: str, count: int = 1) -> None:
         said = remedy if what == "reordered" else ""
-        self._journal.note(DefinitionChanged(item.server, item.kind, item.name, what, count, said))
+        self.journal.note(DefinitionChanged(item.server, item.kind, item.name, what, count, said))
 
     def record_definition_decision(self, what: str, item: Item, fingerprint: str, by: str) -> None:
         """Record that a person is about to decide about a definition; raises as `record_or_fail` does."""
@@ -462,7 +489,7 @@ class DecisionLog:
 
     def announce_definition_decision(self, what: str, item: Item, by: str) -> None:
         """Announce a decision about a definition that was stored."""
-        self._journal.note(DecisionMade(item.server, f"{item.kind} {visible(item.name)[:200]}".rstrip(), what, by))
+        self.journal.note(DecisionMade(item.server, f"{item.kind} {visible(item.name)[:200]}".rstrip(), what, by))
 
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         """Record an event of a confirmation. A grant must be recorded: raises as `record_or_fail` does. `granted` is
@@ -486,13 +513,13 @@ class DecisionLog:
         )
         if what == "ask":
             what_for = describe_access(confirmation.access)
-            self._journal.note(ConfirmationRequested(item.server, confirmation.id, what_for, confirmation.refused))
+            self.journal.note(ConfirmationRequested(item.server, confirmation.id, what_for, confirmation.refused))
         elif "grant" not in said:
             self._announce_answer(confirmation, said)
 
     def _announce_answer(self, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         access = confirmation.access
-        self._journal.note(
+        self.journal.note(
             DecisionMade(
                 access.subject.item.server, describe_access(access), str(said["answer"]), str(said.get("by", ""))
             )
@@ -529,28 +556,32 @@ class DecisionLog:
     def record_lost_definitions(self, why: str) -> None:
         """Record that the approvals are lost, so that every definition is held."""
         self.record("lost", why=why)
-        self._journal.note(DefinitionsLost(why))
+        self.journal.note(DefinitionsLost(why))
 
     def _decision(self, record: AuditRecord) -> tuple[RecordForm, object, str]:
         """The form of a decision, and its values."""
         raw_arguments, subject, grant, process = record.raw_arguments, record.subject, record.grant, record.process
         item, name = subject.item, subject.item.name
         arguments: dict[str, object] = {
+            "bytes": len(raw_arguments),
             "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # digest of the exact bytes that are sent
             "shape": shape_of(decode_arguments(raw_arguments))
             if len(raw_arguments) <= LONGEST_DECODED
-            else shape_of_long(bytes(raw_arguments)),
+            else shape_of_long(raw_arguments, record.opened_arguments),
         }
         if self.full_arguments:
             arguments["json"] = bytes(raw_arguments).decode(errors="replace")
+        elif (contents := self.contents) is not None:
+            arguments |= contents.of(raw_arguments)
         what = (item.server, item.kind, name, subject.fingerprint, subject.launch, subject.caller or "", subject.rule)
         how = (record.method, record.verdict, "" if grant is None else grant.id, "" if grant is None else grant.by)
-        key = what, how, record.through, None if process is None else (process.program, process.pid)
+        who = record.view, record.says, None if process is None else (process.program, process.pid)
+        key = what, how, record.through, who
         form = self._forms.get(key)
         if form is None:
             fields: dict[str, object] = dict(zip(_DECISION, what + how, strict=True)) | _program(process)
-            if record.through:
-                fields["through"] = record.through
+            told = {"through": record.through, "view": record.view, "agent": record.says}
+            fields |= {each: text for each, text in told.items() if text}
             form = RecordForm("decision", {each: _bounded(value) for each, value in fields.items()}, ("args", "client"))
             if len(name) <= LONGEST_TEXT:
                 self._keep(key, form)
@@ -561,18 +592,31 @@ class DecisionLog:
             self._forms.clear()
         self._forms[key] = form
 
-    def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
+    def record_outcome(
+        self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int, result: Raw | None = None
+    ) -> None:
         """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
         result."""
         item, name = record.subject.item, record.subject.item.name[: EXCERPT_LENGTH + 1]
-        form = self._forms.get((item.server, outcome))
+        kept: tuple[object, ...] = ()
+        slots: tuple[str, ...] = ()
+        if result is not None and (contents := self.contents) is not None:
+            kept, slots = (contents.of(result),), ("result",)
+        form = self._forms.get((item.server, outcome, slots))
         if form is None:
             fields = {"server": shorten(item.server), "outcome": shorten(outcome)}
-            form = RecordForm("outcome", fields, (), ("of", "micros", "bytes"))
-            self._keep((item.server, outcome), form)
-        self._write_or_announce(form, seq, int(seconds * 1_000_000), size)
-        self._journal.note(
-            RequestCompleted(item.server, item.kind, name, record.client, record.verdict, outcome, seconds, size)
+            form = RecordForm("outcome", fields, slots, ("of", "micros", "bytes"))
+            self._keep((item.server, outcome, slots), form)
+        self._write_or_announce(form, *kept, seq, int(seconds * 1_000_000), size)
+        self.journal.note(
+            RequestCompleted(
+                *(item.server, item.kind, name, record.client, record.verdict, outcome, seconds),
+                size,
+                seq,
+                record.trace_id,
+                record.method,
+                len(record.raw_arguments),
+            )
         )
 
     def record_decision(self, record: AuditRecord) -> int:
@@ -583,7 +627,7 @@ class DecisionLog:
     def _fail(self, problem: AuditUnavailable) -> None:
         if not self.problem:
             self.problem = problem.message
-            self._journal.note(AuditFailed(problem.message))
+            self.journal.note(AuditFailed(problem.message))
 
 
 def _program(process: ClientProcess | None) -> dict[str, object]:
@@ -594,18 +638,15 @@ def _facts_of(login: LoginFacts) -> dict[str, object]:
     return {"issuer": login.issuer, "resource": login.resource, "scopes": list(login.scopes)}
 
 
-class RequestRecord:
+class RequestRecord(Struct, eq=False):
     """The records of one request: its decision before it is sent, and its outcome, once. A request that is never sent
     gets neither."""
 
-    __slots__ = ("_began", "_log", "_seq", "open")
-
-    def __init__(self, log: DecisionLog) -> None:
-        self._log = log
-        self.open: AuditRecord | None = None
-        """The decision, once it is written and as long as the outcome is not."""
-        self._seq = 0
-        self._began = 0.0
+    _log: DecisionLog
+    open: AuditRecord | None = None
+    """The decision, once it is written and as long as the outcome is not."""
+    _seq: int = 0
+    _began: float = 0.0
 
     def begin(self, record: AuditRecord) -> None:
         """Write the decision.
@@ -618,13 +659,13 @@ class RequestRecord:
         self.open, self._began = record, self._log.now()
         self._log.in_flight[record.subject.item.server] += 1
 
-    def end(self, outcome: str = "answered", size: int = 0) -> None:
+    def end(self, outcome: str = "answered", size: int = 0, result: Raw | None = None) -> None:
         """Write the outcome, if the request was sent and its outcome is not written yet. `size`: bytes of the
-        result."""
+        result, which may be recorded too."""
         record, self.open = self.open, None
         if record is not None:
             self._log.in_flight[record.subject.item.server] -= 1
-            self._log.record_outcome(record, self._seq, outcome, self._log.now() - self._began, size)
+            self._log.record_outcome(record, self._seq, outcome, self._log.now() - self._began, size, result)
 
     def fail(self, problem: BaseException) -> None:
         """Write the outcome of a request that ended with this exception."""

@@ -77,10 +77,16 @@ class PreparedListing:
 
 
 class Definitions:
-    """The definitions of all servers of one configuration."""
+    """The definitions of all servers of one configuration.
+
+    Attributes:
+        taken_over: the revision of the stored definitions up to which nothing former counts here: whoever decides has
+            been told of all that changed. Set by whoever looks at what other processes store.
+    """
 
     def __init__(self, policies: Policies, pins: Pins, decision_log: DecisionLog) -> None:
         self.pins = pins
+        self.taken_over = pins.revision
         self._readers: list[Callable[[Collection[str]], None]] = []
         self._policies = policies
         self._decision_log = decision_log
@@ -185,6 +191,8 @@ class Definitions:
 
     def why_held(self, server: str) -> str:
         """Why the server may not be started: the end of a sentence about its command."""
+        if self.pins.problem is not None:  # what was approved is not known
+            return "cannot be compared with what was approved, while what is stored cannot be read"
         return not_as_approved(self.launch(server))
 
     def launch(self, server: str) -> Launch:

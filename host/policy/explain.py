@@ -126,7 +126,7 @@ def _sentence(
     if spec is not None and spec.problem:
         return f"{what} would be {verdict}, but the server is not started: {visible(spec.problem)}."
     if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and status is PinStatus.UNKNOWN:
-        return f"{what} would be {verdict}, but the server lists none of that name."
+        return f"{what} would be {verdict}, but the server has listed none of that name so far."
     if status is not PinStatus.APPROVED and not gate.definitions.is_visible(ref, caller):
         return f"{what} would be {verdict}, but {_STATUS_TEXTS[status]}."
     if not gate.definitions.is_known(ref, caller):

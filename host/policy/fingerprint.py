@@ -42,6 +42,11 @@ ELLIPSIS = "⋯"
 _AS_IT_IS = b"\x00as it is\x00"
 """Prefix of the bytes of a text without canonical form. No JSON begins with NUL, so the two kinds of digests cannot
 collide."""
+_MOST_EXACT = 2**53 - 1
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+_ORDERED_BY_UNITS = re.compile(rb"[\xf0-\xf4]|\\u[dD]")
+"""Characters beyond U+FFFF, as they are or escaped: the canonical form orders names by UTF-16, and Python by
+characters."""
 _DEEPEST = 100
 """Levels. A deeper value has no canonical form, however much of Python's own recursion limit is left."""
 _MOST_MARKS = 20_000
@@ -98,8 +103,13 @@ def arguments_digest(raw: bytes | None, others: bytes = b"") -> str:
 
 def _canonical(raw: bytes, most: int = _MOST_MARKS) -> bytes:
     try:
-        if _marks(raw) <= most and not _is_too_deep(value := _parse(raw)):
-            return rfc8785.dumps(value)
+        if _marks(raw) <= most:
+            floats: list[float] = []
+            value = _parse(raw, floats)
+            if raw.count(b"[") + raw.count(b"{") < _DEEPEST or not _is_too_deep(value):
+                # Python's own writer, in a third of the time, where it writes the same
+                is_same = not floats and _ORDERED_BY_UNITS.search(raw) is None
+                return _ENCODER.encode(value).encode() if is_same else rfc8785.dumps(value)
     except (ValueError, RecursionError):
         pass
     return _AS_IT_IS + raw
@@ -110,9 +120,17 @@ def _marks(raw: bytes) -> int:
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
-def _parse(raw: bytes) -> Any:
-    """The parsed value. Raises ValueError if parsers may disagree about the text."""
-    return json.loads(raw.decode(), object_pairs_hook=each_once, parse_float=_exactly, parse_constant=_no_constant)
+def _parse(raw: bytes, floats: list[float]) -> Any:
+    """The parsed value; its numbers with a point or an exponent are added to `floats`. Raises ValueError if parsers may
+    disagree about the text."""
+
+    def take(text: str) -> float:
+        floats.append(_exactly(text))
+        return floats[-1]
+
+    return json.loads(
+        raw.decode(), object_pairs_hook=each_once, parse_float=take, parse_int=_whole, parse_constant=_no_constant
+    )
 
 
 def each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -129,6 +147,14 @@ def _exactly(text: str) -> float:
     if not is_exact(value):
         raise ValueError("the number is none that every reader can hold")
     return float(value)
+
+
+def _whole(text: str) -> int:
+    """Raises ValueError for a number that not all readers can hold."""
+    value = int(text)
+    if not -_MOST_EXACT <= value <= _MOST_EXACT:
+        raise ValueError("the number is none that every reader can hold")
+    return value
 
 
 def _no_constant(text: str) -> float:

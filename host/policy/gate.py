@@ -13,19 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import final
+from typing import Protocol, final
 
 from msgspec import Raw, Struct, structs
 
 from config import CallerSpec, ServerSpec, Trust, Verdict
 from host.errors import Forbidden, InvalidParams, ProtocolViolation
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
-from host.journal import excerpt
+from host.journal import OBSERVED, Answering, excerpt, observed_of, waiting
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, may_have_more_tokens
 from host.jsonrpc.twins import describe_twin
 from host.policy.authorizer import Authorizer, digest_of
+from host.policy.conditions import LONGEST_DECODED
 from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, stale_approval
 from host.policy.decision_log import AuditRecord, DecisionLog, RequestRecord
 from host.policy.definitions import Definitions
@@ -51,6 +52,17 @@ _TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for spee
 
 AMBIGUOUS_ARGUMENTS = RuleDecision(_DENY, "arguments that some readers take for others", True)
 """Decision on arguments that mean another thing to some readers than to the rules and the person."""
+
+
+class Returning(Protocol):
+    """Whether this process, of a fleet, knows what the others have decided."""
+
+    def is_behind(self) -> bool:
+        """Whether it did not run for so long that they may have taken it for gone, and has not asked yet what they have
+        decided meanwhile. Never waits."""
+
+    async def wait_returned(self) -> None:
+        """Wait until it is not behind."""
 
 
 class ConfirmationRequired(Forbidden):
@@ -86,7 +98,9 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
 
     async def __aenter__(self) -> CallPermit:
         try:
-            await self._meter.begin_call()
+            if (turn := self._meter.begin_call()) is not None:
+                with waiting(observed_of(self.exchange.request), "slot"):
+                    await turn
         except BaseException:
             self.release()
             raise
@@ -124,10 +138,14 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
             StaleApproval: what `Gate.admit` found does not hold any more.
             AuditUnavailable: the decision cannot be written, so the request must not be sent.
         """
+        if (absence := self._gate.absence) is not None and absence.is_behind():
+            raise stale_approval(self.ref.item)
         if self._record.open is not None:
             self._check_visible()
         else:
             self._record.begin(self._gate._revalidate(self))
+            if (on_sent := self.exchange.on_sent) is not None:
+                on_sent(self.ref.server)
 
     def _check_visible(self) -> None:
         policies, definitions = self._gate.policies, self._gate.definitions
@@ -145,7 +163,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
             TooLarge: the result is longer than the server may send.
             ProtocolViolation: it cannot be read.
         """
-        self._record.end(size=len(answer.result))
+        self._record.end(size=len(answer.result), result=answer.result)
         self._meter.check_result_size(len(answer.result))
         server, row = self.ref.source.server, TARGETED.get(self.exchange.request.method)
         if row is None or self._gate.policies.shows_apps(server):
@@ -229,6 +247,9 @@ class Gate:
     Args:
         servers: by id; see `replace`.
         callers: by name.
+
+    Attributes:
+        absence: set once, in a fleet. While the process is behind, nothing is sent.
     """
 
     def __init__(
@@ -239,6 +260,7 @@ class Gate:
         confirmations: ConfirmationQueue,
         decision_log: DecisionLog,
     ) -> None:
+        self.absence: Returning | None = None
         self.decision_log = decision_log
         self.policies = Policies(servers, callers)
         self.definitions = Definitions(self.policies, pins, decision_log)
@@ -345,7 +367,8 @@ class Gate:
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, ref, decision)
-        grant = await self.authorizer.authorize(access, context, client, denied)
+        with waiting(observed_of(exchange.request), "person"):
+            grant = await self.authorizer.authorize(access, context, client, denied)
         return self._call_permit(exchange, ref, Admission(decision, state, access, grant))
 
     def admit_without_confirmation(
@@ -421,7 +444,7 @@ class Gate:
     def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
         """Check the request by what holds now, spend its grant if it needs one, and return its audit record."""
         exchange, ref, admission = permit.exchange, permit.ref, permit.admission
-        if admission.state != self.state:
+        if admission.state != (self.policies.epoch, self.definitions.pins.changes):  # as `state`, for speed
             spec = self.policies.spec(ref.server)
             known = spec is not None and not spec.disabled
             caller = self.caller_name(exchange.caller)
@@ -456,7 +479,21 @@ class Gate:
     ) -> AuditRecord:
         subject, method, caller = self._subject(exchange, ref, decision), exchange.request.method, exchange.caller
         arguments, verdict = _raw_arguments(exchange), decision.verdict
-        return AuditRecord(subject, method, caller.name, arguments, verdict, grant, caller.process, exchange.through)
+        observed: Answering | None = exchange.request.__dict__.get(OBSERVED)  # as `observed_of`, for speed
+        return AuditRecord(
+            subject,
+            method,
+            caller.name,
+            arguments,
+            verdict,
+            grant,
+            caller.process,
+            exchange.through,
+            exchange.request.members_of_arguments(arguments) if len(arguments) > LONGEST_DECODED else None,
+            caller.endpoint.view,
+            caller.says,
+            "" if observed is None else observed.trace_id,
+        )
 
     def _subject(self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, digest: str | None = None) -> Subject:
         """The subject of an exchange, by the definition and the launch of now."""

@@ -21,7 +21,7 @@ import msgspec
 from config import Condition
 from host.policy.conditions import conditions_hold
 from host.source import EntryRef
-from host.storage.store import StateError, Store, StoredGrant, Transaction
+from host.storage.store import StateError, Store, StoredGrant, Transaction, uptime
 from host.subject import Subject
 
 
@@ -82,7 +82,8 @@ class Grants:
     Args:
         store: for grants that outlive the process. The constructor reads it.
         wall: clock with Unix time.
-        monotonic: clock that nobody can set back. A grant holds only while both clocks say so.
+        monotonic: clock that nobody can set back, and that goes on while the machine is suspended. A grant holds only
+            while both clocks say so.
 
     Raises:
         StateError: the store cannot be read.
@@ -93,7 +94,7 @@ class Grants:
         store: Store,
         *,
         wall: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = uptime,
     ) -> None:
         self._store = store
         self._wall = wall
@@ -124,8 +125,12 @@ class Grants:
         if self._store.problem is not None:
             return f"{self._store.problem}; no stored grant holds until then"
         if not self._store.is_reliable:
-            return "the database is locked by another process; no stored grant holds while it is"
+            return f"{self._store.trouble}; no stored grant holds while that is so"
         return self._unwritten
+
+    def now(self) -> float:
+        """The Unix time that counts for grants: that of the store, which is one for all processes of a fleet."""
+        return self._wall()
 
     async def add(self, grant: Grant) -> None:
         """Add a grant. It holds when this returns, if both clocks agree. Waits only for one that is stored.
@@ -192,7 +197,7 @@ class Grants:
         if grant.scope in _STORED and not self._store.is_reliable:
             return "the database that it is in cannot be relied on at the moment"
         now = self._wall()
-        if not grant.made <= now:
+        if not grant.made <= now + self._store.lag:
             return "it was made in the future: the clock of this machine was set back"
         if (grant.expires is not None and not now < grant.expires) or not self._monotonic() < self._until[grant.id]:
             return "its time is over"
@@ -249,7 +254,7 @@ class Grants:
         def change(transaction: Transaction) -> None:
             transaction.remove_grants(revoked, now)
             if grant is not None:
-                transaction.put_grant(_stored(grant))
+                transaction.put_grant(stored_form(grant))
 
         try:
             await self._store.write(change)
@@ -345,7 +350,8 @@ def _read(stored: StoredGrant) -> Grant | None:
     return grant if is_whole else None
 
 
-def _stored(grant: Grant) -> StoredGrant:
+def stored_form(grant: Grant) -> StoredGrant:
+    """The grant as the store keeps it."""
     conditions = msgspec.json.encode(grant.when).decode()
     return StoredGrant(
         grant.id, grant.subject, conditions, grant.scope, grant.made, grant.expires, grant.by, grant.retry

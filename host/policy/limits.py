@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 
 import trio
 
@@ -22,6 +23,8 @@ MAX_QUEUE = 32
 """Calls that may wait for other calls of their server to end."""
 QUEUE_TIMEOUT = 30.0
 """Seconds that a call waits at most."""
+PREPARATIONS = 5
+"""Times that a server's request waits for one budget since another one was taken from meanwhile."""
 QUEUE_RETRY = 1.0
 """Seconds after which a call that found no place may try again; the end of running calls is unknown."""
 DEFAULT_SAMPLING = Rate(60, 3600.0)
@@ -37,12 +40,14 @@ class Meter:
     none, except for SAMPLING requests of a server that is not trusted.
     """
 
-    def __init__(self, server: str, limits: Limits, trust: Trust = Trust.STANDARD) -> None:
+    def __init__(
+        self, server: str, limits: Limits, trust: Trust = Trust.STANDARD, shares: Shares | None = None
+    ) -> None:
         if limits.sampling is None and trust is not Trust.TRUSTED:
             limits = replace(limits, sampling=DEFAULT_SAMPLING)
         self.server = server
         self._limits = limits
-        self._used = Usage(limits)
+        self._used = Usage(server, limits, _ALONE if shares is None else shares)
 
     @property
     def running(self) -> int:
@@ -54,6 +59,11 @@ class Meter:
         """Number of calls that wait for those in progress."""
         return len(self._used.queue)
 
+    @property
+    def refused(self) -> int:
+        """Number of uses that a limit has refused."""
+        return self._used.refused
+
     def take_over(self, former: Meter) -> None:
         """Take over the counts of the server's meter from before a reload: running and waiting calls and spent budgets
         count by the new limits. The former meter shares the counts from now on."""
@@ -63,17 +73,18 @@ class Meter:
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Context manager around one call; see `begin_call`."""
-        await self.begin_call()
+        if (waiting := self.begin_call()) is not None:
+            await waiting
         try:
             yield
         finally:
             self.end_call()
 
-    async def begin_call(self) -> None:
-        """Begin a call; `end_call` must follow. Waits in the order of arrival while the maximum of calls run; a
-        waiting call that is cancelled leaves no trace.
+    def begin_call(self) -> Awaitable[None] | None:
+        """Begin a call; `end_call` must follow. None if it has begun; otherwise await what is returned: calls wait in
+        the order of arrival while the maximum of them run. A waiting call that is cancelled leaves no trace.
 
-        Raises:
+        Raises, here or then:
             TooManyRequests: too many calls in the time, too many waiting, or QUEUE_TIMEOUT is over. `data` says when to
                 try again.
         """
@@ -82,10 +93,15 @@ class Meter:
         # Waiting calls have not used their turn yet, and go first.
         if calls is not None and (seconds := calls.seconds_until(len(used.queue) + 1)) > 0:
             raise self._too_many_requests(f"may be called {_per(calls.rate)}", seconds)
-        if used.queue or (used.concurrent is not None and used.full):
-            await self._wait_in_queue(used)
-        else:
-            used.begin()
+        if used.queue or (used.places is not None and used.full):
+            if used.places is not None and not used.places.share:
+                raise self._too_many_requests(
+                    f"runs {used.places.count} calls at once in all, and none of them at this process of the fleet",
+                    QUEUE_RETRY,
+                )
+            return self._wait_in_queue(used)
+        used.begin()
+        return None
 
     def end_call(self) -> None:
         """End a call; the next waiting one begins. A meter that took this one over has the same counts."""
@@ -120,6 +136,22 @@ class Meter:
             sent = f"{self.server} carried it out, but sent {size} bytes"
             raise TooLarge(self.server, f"{sent}; limits.result lets it send {limit} in one result")
 
+    def admit_waiting(self) -> None:
+        """Begin the waiting calls that may run by now."""
+        self._used.admit_queued()
+
+    async def prepare_sampling(self, max_tokens: int | None) -> None:
+        """Wait until it is known whether `charge_sampling` may take so much."""
+        requests, tokens = self._used.sampling, self._used.tokens
+        for _ in range(PREPARATIONS):
+            has_waited = False
+            if tokens is not None:
+                has_waited = await tokens.prepare(tokens.rate.count if max_tokens is None else max_tokens)
+            if requests is not None and await requests.prepare(1):
+                has_waited = True
+            if not has_waited:  # so nobody has taken anything since the first one was looked at
+                return
+
     def charge_sampling(self, max_tokens: int | None) -> None:
         """Charge one sampling request and its tokens to the budgets, or nothing to either. A request without a number
         of tokens counts as one for the whole budget.
@@ -145,6 +177,7 @@ class Meter:
             tokens.take(wanted)
 
     def _too_many_requests(self, what: str, seconds: float) -> TooManyRequests:
+        self._used.refused += 1
         # Sums of floats are inexact; rounding keeps an exact second from becoming the next one.
         again = max(math.ceil(round(seconds * 1000, 3)), 1)
         return TooManyRequests(
@@ -156,6 +189,69 @@ def _per(rate: Rate, unit: str = "time") -> str:
     return f"{rate.count} {unit}{'' if rate.count == 1 else 's'} in {rate.seconds:g} s"
 
 
+class Allowance(Protocol):
+    """What may be used of a rate."""
+
+    rate: Rate
+
+    def seconds_until(self, wanted: int) -> float:
+        """Seconds until the amount may be taken; 0 if it may be taken now."""
+
+    def take(self, count: int) -> None:
+        """Take so much; a negative amount was taken and not used."""
+
+    def has_one(self) -> bool:
+        """Whether a call that was let in, and waited, may begin."""
+
+    def with_rate(self, rate: Rate | None) -> Allowance | None:
+        """The same use under another rate. More than the whole new budget is not owed."""
+
+    async def prepare(self, wanted: int) -> bool:
+        """Wait until it is known whether so much may be taken. Returns whether it may, and was waited for: others may
+        have taken of another budget meanwhile."""
+
+
+class Places(Protocol):
+    """The calls that may run at once."""
+
+    @property
+    def count(self) -> int:
+        """As many as the configuration says, at all processes together."""
+
+    @property
+    def share(self) -> int:
+        """The part of them that is for this process."""
+
+    @property
+    def held(self) -> int:
+        """The number that it may run now, with those that run."""
+
+
+class Shares(Protocol):
+    """What of the limits this process has: all, or a part that others may have too."""
+
+    def budget(self, server: str, kind: str, rate: Rate) -> Allowance: ...
+
+    def places(self, server: str, count: int, running: Callable[[], int]) -> Places:
+        """The places for `count` calls at once, of which so many run here."""
+
+
+class _AllPlaces:
+    def __init__(self, count: int) -> None:
+        self.count = self.share = self.held = count
+
+
+class _Alone:
+    def budget(self, server: str, kind: str, rate: Rate) -> Allowance:
+        return _RateBudget(rate)
+
+    def places(self, server: str, count: int, running: Callable[[], int]) -> Places:
+        return _AllPlaces(count)
+
+
+_ALONE = _Alone()
+
+
 class _RateBudget:
     """The amount spent of a rate. It starts at 0 and decreases with time."""
 
@@ -165,7 +261,6 @@ class _RateBudget:
         self._at = trio.current_time()
 
     def seconds_until(self, wanted: int) -> float:
-        """Seconds until the amount may be taken; 0 if it may be taken now."""
         now = trio.current_time()
         self._spent = max(self._spent - (now - self._at) * self.rate.count / self.rate.seconds, 0.0)
         self._at = now
@@ -176,8 +271,13 @@ class _RateBudget:
         self.seconds_until(count)
         self._spent += count
 
+    def has_one(self) -> bool:
+        return True  # it was counted when the call came
+
+    async def prepare(self, wanted: int) -> bool:
+        return False
+
     def with_rate(self, rate: Rate | None) -> _RateBudget | None:
-        """The same use under another rate. More than the whole new budget is not owed."""
         if rate is None:
             return None
         self.seconds_until(0)
@@ -190,25 +290,34 @@ class Usage:
     """Current use of the limits of one server, handed from meter to meter by reloads. The first event in `queue` is
     next; an event is set and removed when its call may run."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.running = 0
+    def __init__(self, server: str, limits: Limits, shares: Shares) -> None:
+        self._server = server
+        self._shares = shares
+        self.running = self.refused = 0
         self.queue: deque[trio.Event] = deque()
-        self.concurrent = limits.concurrent
-        self.calls = _RateBudget(limits.calls) if limits.calls else None
-        self.sampling = _RateBudget(limits.sampling) if limits.sampling else None
-        self.tokens = _RateBudget(limits.sampling_tokens) if limits.sampling_tokens else None
+        self.calls: Allowance | None = None
+        self.sampling: Allowance | None = None
+        self.tokens: Allowance | None = None
+        self.change(limits)
+
+    def _budget(self, kind: str, former: Allowance | None, rate: Rate | None) -> Allowance | None:
+        if former is not None:
+            return former.with_rate(rate)
+        return None if rate is None else self._shares.budget(self._server, kind, rate)
 
     def change(self, limits: Limits) -> None:
-        fresh = Usage(limits)
-        self.concurrent = limits.concurrent
-        self.calls = self.calls.with_rate(limits.calls) if self.calls else fresh.calls
-        self.sampling = self.sampling.with_rate(limits.sampling) if self.sampling else fresh.sampling
-        self.tokens = self.tokens.with_rate(limits.sampling_tokens) if self.tokens else fresh.tokens
-        self._admit_queued()
+        self.places = self._places(limits.concurrent)
+        self.calls = self._budget("calls", self.calls, limits.calls)
+        self.sampling = self._budget("sampling", self.sampling, limits.sampling)
+        self.tokens = self._budget("tokens", self.tokens, limits.sampling_tokens)
+        self.admit_queued()
+
+    def _places(self, count: int | None) -> Places | None:
+        return None if count is None else self._shares.places(self._server, count, lambda: self.running)
 
     @property
     def full(self) -> bool:
-        return self.concurrent is not None and self.running >= self.concurrent
+        return self.places is not None and self.running >= self.places.held
 
     def begin(self) -> None:
         self.running += 1
@@ -218,7 +327,7 @@ class Usage:
     def end(self) -> None:
         self.running -= 1
         if self.queue:
-            self._admit_queued()
+            self.admit_queued()
 
     def undo(self) -> None:
         """Undo the beginning of a call."""
@@ -226,7 +335,7 @@ class Usage:
             self.calls.take(-1)
         self.end()
 
-    def _admit_queued(self) -> None:
-        while self.queue and not self.full:
+    def admit_queued(self) -> None:
+        while self.queue and not self.full and (self.calls is None or self.calls.has_one()):
             self.begin()
             self.queue.popleft().set()

@@ -255,6 +255,11 @@ class Pins:
         self._set_lost(found.lost)
 
     @property
+    def revision(self) -> int:
+        """The revision of the stored definitions that are known here."""
+        return self._revision
+
+    @property
     def problem(self) -> str | None:
         """A sentence for people if the approvals are lost (nothing is approved), or if new items cannot be stored (they
         are held)."""
@@ -851,7 +856,9 @@ class Pins:
     def _set_lost(self, lost: str | None) -> None:
         was_lost = self._lost is not None
         if lost is not None:
-            self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something again"
+            self._servers = {}
+            if not (self._db.problem_ends and lost == self._db.problem):
+                lost = f"{lost}; nothing is approved until a person approves something again"
         self._lost = lost
         self.changes += 1
         if lost is not None and not was_lost:

@@ -16,7 +16,7 @@ from msgspec import Raw, structs
 from config import Trust, Verdict
 from host.errors import ColonnadeError, Forbidden, ProtocolViolation
 from host.exchange import Caller
-from host.journal import excerpt
+from host.journal import Answering, excerpt, trace_id_of, waiting
 from host.jsonrpc.messages import INVALID_PARAMS
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
 from host.jsonrpc.twins import KnownNames, fold_name, refuse_twins
@@ -57,6 +57,8 @@ class ServerRequestPermit(Permit, frozen=True, eq=False):
     decision: RuleDecision
     access: AccessRequest | None = None
     grant: Grant | None = None
+    observed: Answering | None = None
+    """The request as it is observed."""
 
 
 class ServerRequests:
@@ -108,9 +110,15 @@ class ServerRequests:
         return self._policies.rules(server).evaluate_server_request(request, uri, name)
 
     async def admit(
-        self, server: str, request: ServerRequest, params: Mapping[str, Raw], caller: Caller
+        self,
+        server: str,
+        request: ServerRequest,
+        params: Mapping[str, Raw],
+        caller: Caller,
+        observed: Answering | None = None,
     ) -> ServerRequestPermit:
-        """The permit to send a server's request to a client. Waits for a person if the rules say ask.
+        """The permit to send a server's request to a client. Waits for a person if the rules say ask. `observed`: the
+        request as it is observed.
 
         Raises:
             Forbidden, Unconfirmed, TooManyRequests, StaleApproval: the request may not be sent.
@@ -128,12 +136,15 @@ class ServerRequests:
         # Colonnade gives each page a new id, on which no grant may depend.
         raw_arguments = encode_object({name: each for name, each in params.items() if name != "elicitationId"})
         if request is ServerRequest.SAMPLING:
-            self._policies.meter(server).charge_sampling(_tokens(params))
+            meter, tokens = self._policies.meter(server), _tokens(params)
+            await meter.prepare_sampling(tokens)
+            meter.charge_sampling(tokens)
         if decision.verdict is Verdict.ALLOW:
-            return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision)
+            return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, observed=observed)
         access = self._access_request(server, request, uri or request.value, raw_arguments, caller, decision)
-        grant = await self._authorizer.authorize(access, self._context(server, raw_arguments, caller), None)
-        return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, access, grant)
+        with waiting(observed, "person"):
+            grant = await self._authorizer.authorize(access, self._context(server, raw_arguments, caller), None)
+        return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, access, grant, observed)
 
     def _access_request(
         self, server: str, request: ServerRequest, name: str, raw_arguments: Raw, caller: Caller, decision: RuleDecision
@@ -164,7 +175,18 @@ class ServerRequests:
         word = permit.request.value
         subject = self._subject(Item(permit.server, word, word), caller, decision)
         arguments, verdict = permit.raw_arguments, decision.verdict
-        record = AuditRecord(subject, "", caller.name, arguments, verdict, permit.grant, caller.process)
+        record = AuditRecord(
+            subject,
+            "",
+            caller.name,
+            arguments,
+            verdict,
+            permit.grant,
+            caller.process,
+            view=caller.endpoint.view,
+            says=caller.says,
+            trace_id=trace_id_of(permit.observed),
+        )
         with self._decision_log.recording(record) as request_record:
             yield request_record
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from config import ArgumentOverride, CallerSpec, Config, Override, Search, ViewServer, ViewSpec
+from config import ArgumentOverride, CallerSpec, Config, HistoryAccess, Override, Search, ViewServer, ViewSpec
 from config.patterns import covered
 from host.addresses import Addresses
 
@@ -21,6 +21,7 @@ _EVERYTHING = ViewSpec()
 _NO_OVERRIDE = Override()
 _NO_OVERRIDES: Mapping[str, Override] = MappingProxyType({})
 _NO_ARGUMENT = ArgumentOverride()
+_SEEN = {None: 0, HistoryAccess.OWN: 1, HistoryAccess.ALL: 2}
 _T = TypeVar("_T")
 
 
@@ -57,7 +58,8 @@ def compare_offers(
     # A view whose overrides wait may be wider for as long.
     if any(_wider(old, narrow, who)):
         narrow = _as_far_as_narrower(old, narrow, who)
-    return found, narrow
+    more, callers = _compare_history(old.callers, new.callers, narrow.callers)
+    return [*found, *more], narrow._replace(callers=callers)
 
 
 def compare_overrides(
@@ -103,7 +105,7 @@ def _compare_callers(
 ) -> tuple[list[str], Mapping[str, CallerSpec]]:
     """Rules would hold for another token, or for one more, or no longer for one of which they still speak."""
     before, after = in_rules
-    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    changed = [name for name in {**old, **new} if _token_of(name, old) != _token_of(name, new)]
     others = [name for name in changed if name in new and (name in before or (name in old and name in after))]
     gone = [name for name in changed if name not in new and name in after]
     found = [f"callers.{name}: the rules that name it would be those of another token" for name in others]
@@ -113,9 +115,35 @@ def _compare_callers(
     return found, kept
 
 
+def _token_of(name: str, callers: Mapping[str, CallerSpec]) -> str | None:
+    """The name of the token of this caller; None if there is none."""
+    return callers[name].token if name in callers else None
+
+
+def _compare_history(
+    old: Mapping[str, CallerSpec], new: Mapping[str, CallerSpec], kept: Mapping[str, CallerSpec]
+) -> tuple[list[str], Mapping[str, CallerSpec]]:
+    """Tokens that would show more of the history; and the callers that are kept, each with no more of it than its token
+    showed, and the file says of the token and of the caller."""
+    before, after = ({each.token: each.history for each in callers.values()} for callers in (old, new))
+    found = [
+        f"callers.{name}.history: it sees more calls of the past"
+        for name, caller in new.items()
+        if _SEEN[caller.history] > _SEEN[before.get(caller.token)]
+    ]
+    read = {name: caller.history for name, caller in new.items()}
+
+    def seen(name: str, token: str) -> HistoryAccess | None:
+        return min(before.get(token), after.get(token), read.get(name), key=_SEEN.__getitem__)
+
+    return found, MappingProxyType(
+        {name: dataclasses.replace(caller, history=seen(name, caller.token)) for name, caller in kept.items()}
+    )
+
+
 def _with_caller(callers: Mapping[str, CallerSpec], name: str, caller: CallerSpec | None) -> Mapping[str, CallerSpec]:
     """The callers with another one of this name, or without one. No token has two callers."""
-    others = {each: spec for each, spec in callers.items() if spec != caller}
+    others = {each: spec for each, spec in callers.items() if caller is None or spec.token != caller.token}
     return _with(others, name, caller)
 
 

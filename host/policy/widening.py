@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from config import Auth, Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
+from config import Auth, Config, HistoryDetail, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
 from config.model import ENTRY_RULES, NAME_RULES, BaseServer
 from config.patterns import covers
 from config.written import shown_change
@@ -36,6 +36,8 @@ _NEUTRAL = frozenset(
 a change of any other field starts another program or reaches another server."""
 _DERIVED = ("problem", "waits_for", "variables")
 """Fields that follow from the others and from the environment."""
+
+_KEPT = {None: 0, HistoryDetail.REDACTED: 1, HistoryDetail.FULL: 2}
 
 _ByTrust = Mapping[Trust, Verdict]
 
@@ -98,11 +100,16 @@ def _compare_hosts(old: Config, new: Config, servers: Mapping[str, ServerSpec]) 
     if old.audit != new.audit:
         found.append("audit has changed")
         audit = old.audit
+    before = None if old.history is None else old.history.arguments
+    history = new.history
+    if history is not None and _KEPT[history.arguments] > _KEPT[before]:
+        found.append("history.arguments: more is kept of arguments and results")
+        history = dataclasses.replace(history, arguments=before)
     tokens, auth = _compare_auth(old.listen.auth, new.listen.auth)
     listen = dataclasses.replace(new.listen, auth=auth)
-    before, after = (callers_in_rules(spec.consent for spec in each.values()) for each in (old.servers, servers))
-    offered, offers = compare_offers(offers_of(old), offers_of(new), listen.tokens, (before, after))
-    config = dataclasses.replace(new, ask=ask, audit=audit, listen=listen, **offers._asdict())
+    former, later = (callers_in_rules(spec.consent for spec in each.values()) for each in (old.servers, servers))
+    offered, offers = compare_offers(offers_of(old), offers_of(new), listen.tokens, (former, later))
+    config = dataclasses.replace(new, ask=ask, audit=audit, history=history, listen=listen, **offers._asdict())
     return [*found, *tokens, *offered], config
 
 

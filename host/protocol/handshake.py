@@ -29,6 +29,8 @@ from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, n
 
 APP_PAGES = "text/html;profile=mcp-app"
 """MIME type of the pages that are passed on to clients that show them (MCP Apps, "Client Capabilities")."""
+MAX_KEPT_CAPABILITIES = 8 * 1024
+"""Bytes of a client's capabilities that are kept as it declares them: each open session has some, charged to nobody."""
 _MAX_SEARCHED = 1024
 """Characters of an error's message in which a version is looked for."""
 _OF_VERSION = re.compile(r"version|protocol|\b20\d\d-\d\d-\d\d\b", re.IGNORECASE)
@@ -43,6 +45,8 @@ class InitializeRequest:
     client: str
     """Name and version as the client gives them: for logs only, never a reason to trust the client."""
     abilities: Abilities
+    capabilities: str | None = None
+    """The capabilities as the client declares them, as JSON; None if they are longer than MAX_KEPT_CAPABILITIES."""
 
 
 class UnsupportedRevision(ValueError):
@@ -67,7 +71,17 @@ def read_initialize(params: Raw | Mapping[str, Raw] | None) -> InitializeRequest
     if not is_object(info):
         raise InvalidParams("clientInfo is not an object")
     revision = negotiated_revision(asked)
-    return InitializeRequest(revision, display_name(info), abilities_of(revision, capabilities))
+    kept = bytes(capabilities).decode() if len(capabilities) <= MAX_KEPT_CAPABILITIES else None
+    return InitializeRequest(revision, display_name(info), abilities_of(revision, capabilities), kept)
+
+
+def repeated_initialize(revision: str, client: str, capabilities: str) -> InitializeRequest | None:
+    """The `initialize` of a client that was read before, by the members of what `read_initialize` returned then; None
+    if its revision is not served any more."""
+    if revision not in LEGACY:
+        return None
+    abilities = abilities_of(LEGACY[revision], Raw(capabilities.encode()))
+    return InitializeRequest(LEGACY[revision], client, abilities, capabilities)
 
 
 def initialize_result(

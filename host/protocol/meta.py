@@ -2,7 +2,8 @@
 _meta").
 
 Each connection has its own progress tokens. Members under `io.modelcontextprotocol/` describe one connection in
-2026-07-28 and are never passed on. Everything else, such as vendor keys and trace context, is passed on unchanged.
+2026-07-28 and are never passed on. Everything else, such as vendor keys, is passed on unchanged, and so is trace
+context, unless the host takes part in traces (`trace_context.py`).
 """
 
 from __future__ import annotations

@@ -96,6 +96,8 @@ class CheckedEnvelope(Struct, frozen=True):
     """The least severe log message that is sent for the request; None for no log messages."""
     answers_requests: bool
     """Whether the client can answer any server request."""
+    revision: str
+    """The name of the revision, for whoever observes the request."""
 
 
 class StatedEnvelope(Struct, frozen=True, dict=True):
@@ -121,7 +123,7 @@ class StatedEnvelope(Struct, frozen=True, dict=True):
         level = None if self.level is None else level_of({"level": self.level})
         abilities = abilities_of(revision, self.capabilities)
         answers_requests = abilities.roots or abilities.sampling or abilities.form or abilities.url
-        return CheckedEnvelope(abilities, level, answers_requests)
+        return CheckedEnvelope(abilities, level, answers_requests, revision.name)
 
 
 def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from msgspec import Raw
 
@@ -26,6 +27,9 @@ SUBSCRIPTION_ID = f"{HOP_PREFIX}subscriptionId"
 
 MAX_WATCHED = 1000
 """Resources that one request may name, and tasks that it may name."""
+
+_ONLY_ID = b'{"%b":{"%b":%%b}}' % (META.encode(), SUBSCRIPTION_ID.encode())
+"""The params of a notification that have nothing but a subscription id."""
 
 _FILTER = "notifications"
 _URIS, _TASKS = "resourceSubscriptions", "taskIds"
@@ -87,9 +91,16 @@ def acknowledged(params: Raw | None) -> Filter:
 def with_subscription_id(notification: Notification, id: Id) -> Notification:
     """The notification with the subscription id `id`; every other member keeps its bytes. Params that are not an object
     are replaced, because they have no `_meta`."""
+    if notification.params is None:  # as a changed list has, which many clients are notified of at once
+        return _with_only_id(notification.method, id)
     params = _members_or_none(notification.params)
     meta = {**_members_or_none(params.get(META)), SUBSCRIPTION_ID: encode(id)}
     return Notification(notification.method, encode_object({**params, META: encode_object(meta)}))
+
+
+@lru_cache(64)
+def _with_only_id(method: str, id: Id) -> Notification:
+    return Notification(method, Raw(_ONLY_ID % encode(id)))
 
 
 def without_subscription_id(params: dict[str, Raw]) -> dict[str, Raw]:

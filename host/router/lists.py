@@ -1,13 +1,13 @@
 """Lists and their pages, rendered from the catalog without asking servers.
 
 A shown list is that of one kind at one endpoint, in the form of the caller's revision. Callers that are shown the same
-share it. A cursor names one version of one shown list, so that pages of different lists never mix.
+share it. A cursor names one shown list by the digest of all its definitions, so that pages of different lists never
+mix, and a list that is the same after a restart is gone on with.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from config.globs import Globs
 from host.catalog import Entry, KindSnapshot, ServerEntries
 from host.errors import InvalidParams
 from host.exchange import Answered, Caller, Exchange
-from host.jsonrpc.raw import encode, encode_object, string
+from host.jsonrpc.raw import encode, encode_object, respelled, string
 from host.protocol.deferring_clients import defers_tools
 from host.protocol.definitions import adapted, is_short, model_tokens
 from host.protocol.downgrade import downgrade_definition
@@ -52,6 +52,8 @@ MAX_LIST_TTL = 60_000
 """Maximum of milliseconds for which a list may be called fresh, whatever the servers' hints."""
 CURSOR_LIFE = 3600.0
 """Seconds for which a cursor can be used."""
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,6 @@ class Lists:
         self._shown: dict[_Key, deque[ShownList]] = {}
         self._making: dict[_Key, trio.Event] = {}
         self._seal = seal
-        self._lifetime_mark = os.urandom(16)
-        """Mark of this process to which cursors are bound, since versions of lists are its own."""
 
     async def answer(self, exchange: Exchange, listing: ListMethod) -> Answered:
         """One page of a list.
@@ -106,12 +106,14 @@ class Lists:
         freshness = self._freshness(caller, listing.kind)
         if "cursor" in exchange.params:
             shown, start, public = self._open_cursor(caller, listing.kind, exchange.params["cursor"])
-            freshness = Freshness(freshness.ttl_ms, public)  # equal for all pages of one list
+            # Equal for all pages of one list, unless callers are offered different things by now.
+            freshness = self._views.as_cacheable(Freshness(freshness.ttl_ms, public))
         definitions = _page(shown.definitions, start)
         end = start + len(definitions)
         rest = b""
         if end < len(shown.definitions):
-            cursor = self._cursor(caller, listing.kind, shown.version, end, freshness.public)
+            await self._seal.ready()
+            cursor = self._cursor(caller, listing.kind, shown, end, freshness.public)
             rest += b',"nextCursor":"%b"' % cursor.encode()
         if start == 0 and end == len(shown.definitions) and (beside := self._beside(caller, listing.kind, end)):
             rest += b"," + bytes(encode_object(beside))[1:-1]
@@ -281,26 +283,27 @@ class Lists:
         view = self._views.view(caller.endpoint.view)
         return (server for server in self._upstreams.at(caller.endpoint) if view.may_offer(server, kind))
 
-    def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
-        place = b"%d.%d.%d" % (version, start, public)
+    def _cursor(self, caller: Caller, kind: Kind, shown: ShownList, start: int, public: bool) -> str:
+        place = shown.digest + b"%d.%d" % (start, public)
         return self._seal.seal("cursor", self._cursor_binding(caller, kind), place, CURSOR_LIFE)
 
     def _cursor_binding(self, caller: Caller, kind: Kind) -> bytes:
         """The caller and the list that a cursor is bound to."""
-        bound = [caller.endpoint, caller.identity, kind.value, self._form(caller, kind)]
-        return self._lifetime_mark + bytes(encode(bound))
+        return bytes(encode([caller.endpoint, caller.identity, kind.value, self._form(caller, kind)]))
 
     def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[ShownList, int, bool]:
         """The list of a cursor, the position in it, and whether it is public. A former list is served unchanged,
-        or refused if an entry in it has been hidden since."""
+        or refused if an entry in it has been hidden since. Cursors of a former process count: they are sealed with the
+        same key, and the list is the same if its digest is."""
         try:
             place = self._seal.unseal("cursor", self._cursor_binding(caller, kind), string(cursor))
         except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
-        version, start, public = (int(part) for part in place.split(b"."))
+        digest, rest = place[:_DIGEST_BYTES], place[_DIGEST_BYTES:]
+        start, public = (int(part) for part in rest.split(b"."))
+        last_narrowed = self._catalog.snapshot(kind, caller.viewer).last_narrowed
         for shown in self._shown.get((caller.endpoint, kind, caller.viewer, self._form(caller, kind)), ()):
-            snapshot = self._catalog.snapshot(kind, caller.viewer)
-            if shown.version == version >= snapshot.last_narrowed:
+            if shown.digest == digest and shown.version >= last_narrowed:
                 return shown, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 
@@ -362,14 +365,15 @@ async def _render_part(part: ServerEntries, form: _Form, outward: bool) -> _Rend
         await pause()
         if not is_fit(entry, form.era) or (pinned is not None and not pinned.matches(entry.outward)):
             continue
-        definition = None if shared is None else shared.get(id(entry))
-        if definition is None:
+        made = None if shared is None else shared.get(id(entry))
+        if made is None:
             definition = await _render_entry(entry, form, entry.exported if outward else entry.edited)
+            made = definition, _digest(definition)
             if shared is not None:
-                shared[id(entry)] = definition
+                shared[id(entry)] = made
         entries.append(entry)
-        definitions.append(definition)
-        digests.append(_digest(definition))
+        definitions.append(made[0])
+        digests.append(made[1])
     return _RenderedPart(tuple(entries), tuple(definitions), tuple(digests))
 
 
@@ -397,7 +401,8 @@ async def _render_entry(entry: Entry, form: _Form, definition: bytes) -> bytes:
 
 
 def _digest(definition: bytes) -> bytes:
-    return hashlib.sha256(definition).digest()
+    # However it is spelled: an edit that this client does not see may leave other spaces, and is no change of the list.
+    return hashlib.sha256(respelled(definition) if is_short(definition) else definition).digest()
 
 
 def _size(part: ServerEntries) -> int:

@@ -5,13 +5,14 @@ The router looks up what is known, asks here for the next step, carries it out, 
     asked by            function        steps, in this order
     Resolver.resolve    next_step       [WAIT_LISTED] [REREAD]; then the name is resolved
     Router.answer       next_step       [WAIT_STARTED] [OFFER_LOGIN] ATTEMPT
-    Router._send        next_sending    [WAIT_STARTED] [REREAD] LEASE SEND; this is an attempt, with its permit
-    Router._recover     after_failure   after a lost session: REOPEN, then once more from LEASE on
+    Router._send        next_sending    [WAIT_STARTED] [REREAD] [LEASE] SEND; this is an attempt, with its permit
+    Router._recover     after_failure   after a lost session: REOPEN, then once more as in the row above
                                         after a lost login: RENEW, which ends the attempt
     Router.answer       next_step       after an attempt in vain: WAIT_READ or OFFER_LOGIN, then as in the second row
 
-Steps in brackets are taken only where there is something to wait for. After each wait outside an attempt, the name is
-resolved again. `Past` and `Sent` bound what is repeated. Beyond that, and where nothing helps, the request fails.
+Steps in brackets are taken only where they are needed: a shared connection that is open is used without a lease. After
+each wait outside an attempt, the name is resolved again. `Past` and `Sent` bound what is repeated. Beyond that, and
+where nothing helps, the request fails.
 """
 
 from __future__ import annotations
@@ -114,6 +115,9 @@ RESOLVED = Past(is_resolved=True)
 """The past of a request whose name is resolved, by its transport or by the router."""
 
 
+_ATTEMPT = Step.ATTEMPT  # for speed; see RESOURCE in protocol/methods.py
+
+
 def next_step(known: Known, past: Past) -> Step:
     """The next step of a request that is not admitted yet."""
     if past.setback is not None:
@@ -129,7 +133,7 @@ def next_step(known: Known, past: Past) -> Step:
         return Step.WAIT_STARTED
     if known.is_unread:
         return Step.OFFER_LOGIN if known.needs_login else Step.REFUSE_UNREAD
-    return Step.ATTEMPT
+    return _ATTEMPT
 
 
 # An attempt
@@ -160,7 +164,7 @@ class Reached(Struct, frozen=True):
     is_old: bool = False
     """A list is old, and the request needed a person's consent: if one was asked, that may have taken minutes."""
     is_leased: bool = False
-    """A connection is leased. The fields below are about it."""
+    """A connection may be used: it is leased, or needs no lease. The fields below are about it."""
     is_other_era: bool = False
     """It is not of the era of the permit, by whose definition the request was admitted."""
     is_incapable: bool = False
@@ -190,16 +194,19 @@ class Sent(Struct, frozen=True):
 UNSENT = Sent()
 
 
+_LEASE, _SEND = Sending.LEASE, Sending.SEND  # for speed, as above
+
+
 def next_sending(known: Reached, past: Sent) -> Sending:
     """The next step of an admitted request that has no answer."""
     if not known.is_leased:
         if known.is_starting:
             return Sending.WAIT_STARTED if past.starts < MAX_START_WAITS else Sending.REFUSE_CHANGING
-        return Sending.REREAD if known.is_old and not past.was_reread and not past.times else Sending.LEASE
+        return Sending.REREAD if known.is_old and not past.was_reread and not past.times else _LEASE
     if known.is_other_era:
         return Sending.RESOLVE_AGAIN
     # A request is sent again only to a server that had the method.
-    return Sending.REFUSE_MISSING if known.is_incapable and not past.times else Sending.SEND
+    return Sending.REFUSE_MISSING if known.is_incapable and not past.times else _SEND
 
 
 @unique

@@ -104,7 +104,7 @@ class Resolver:
             return READY
         if caller.process is not None and (variable := caller.process.refused.get(ref.source.server)) is not None:
             raise _has_another_value(ref.source.server, variable)
-        if self._upstreams.is_starting(ref.source.server, caller):
+        if (server := self._upstreams.by_id.get(ref.source.server)) is not None and server.is_starting(caller):
             return STARTING
         if not self._catalog.is_remembered(ref) or not self.is_offered(target, caller):
             return READY

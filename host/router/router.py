@@ -37,6 +37,7 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient, ResolvedName
+from host.journal import observed_of, waiting
 from host.jsonrpc.messages import INTERNAL_ERROR, METHOD_NOT_FOUND, Notification, Request
 from host.jsonrpc.outline import outline_soon
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
@@ -89,10 +90,9 @@ from host.router.resolve import Resolver, not_found
 from host.router.tool_search import ToolSearch
 from host.router.url_required import admit_urls, url_input_required, url_required_error
 from host.seal import Seal
-from host.source import Endpoint, EntryRef
+from host.source import Endpoint, EntryRef, Source
 from host.upstream.client import Client
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import UpstreamServer
 from host.upstream.upstreams import Upstreams
 
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
@@ -123,6 +123,8 @@ class Router:
         Raises:
             ColonnadeError: the request failed.
         """
+        if (absence := self._gate.absence) is not None and absence.is_behind():
+            await absence.wait_returned()
         caller, method = exchange.caller, exchange.request.method
         if method not in TARGETED:
             return await self._answer_other(exchange)
@@ -339,7 +341,8 @@ class Router:
         """
         server, caller, kind, upstreams = target.server or "", exchange.caller, target.kind, self.upstreams
         if step is Step.WAIT_STARTED:
-            await upstreams.wait_started(server, caller, target.since)
+            with waiting(observed_of(exchange.request), "server"):
+                await upstreams.wait_started(server, caller, target.since)
         elif step is Step.WAIT_READ:
             if (connection := upstreams.find(server, caller)) is not None:
                 await connection.wait_read(kind)
@@ -404,25 +407,35 @@ class Router:
             The answer, or why the request was not processed: Sending.RESOLVE_AGAIN or Sending.REFUSE_MISSING.
         """
         server, exchange, upstreams = permit.ref.source.server, permit.exchange, self.upstreams
-        # The server may have been stopped or restarted, and its lists got old, while a person was asked.
-        while (step := next_sending(self._look_at_server(permit, upstream := upstreams[server]), past)) is not LEASE:
-            if step is Sending.WAIT_STARTED:
-                await upstreams.wait_started(server, exchange.caller)
-            elif step is Sending.REREAD:
-                await upstreams.reread(exchange.caller, server)
-            else:
-                raise _keeps_changing(server)
-            past = past.after(step)
-        async with upstream.lease(exchange) as lease:
-            if (step := next_sending(self._look_at_connection(permit, lease.client, past), past)) is not SEND:
-                return step
-            try:
-                return await lease.client.call(permit)
-            except (SessionLost, LoginLost, ServerErrorResponse) as problem:
-                answer = await self._recover(permit, lease.client, problem, past.after(SEND))
-                if answer is None:
-                    raise
-                return answer
+        client: Client | None = None
+        try:
+            while True:
+                # The server may have been stopped or restarted, and its lists got old, while a person was asked.
+                upstream = upstreams[server]
+                client, source = upstream.shared_client(exchange.caller)
+                step = next_sending(self._look_at_server(permit, client, source, past), past)
+                if step is SEND and client is not None:
+                    return await client.call(permit)
+                if step is LEASE:
+                    async with upstream.lease(exchange) as lease:
+                        client, source = lease.client, upstreams.source(server, exchange.caller)
+                        step = next_sending(self._look_at_connection(permit, client, source, past), past)
+                        return await client.call(permit) if step is SEND else step
+                if step is Sending.WAIT_STARTED:
+                    await upstreams.wait_started(server, exchange.caller)
+                elif step is Sending.REREAD:
+                    await upstreams.reread(exchange.caller, server)
+                elif step is Sending.REFUSE_CHANGING:
+                    raise _keeps_changing(server)
+                else:
+                    return step
+                past = past.after(step)
+        except (SessionLost, LoginLost, ServerErrorResponse) as problem:
+            assert client is not None, "only a call ends like this"
+            answer = await self._recover(permit, client, problem, past.after(SEND))
+            if answer is None:
+                raise
+            return answer
 
     async def _recover(
         self, permit: CallPermit, client: Client, problem: SessionLost | LoginLost | ServerErrorResponse, past: Sent
@@ -448,19 +461,21 @@ class Router:
                 return url_input_required(problem, permit)
         return None
 
-    def _look_at_server(self, permit: CallPermit, upstream: UpstreamServer) -> Reached:
-        """The present knowledge of the server of an admitted request, of which nothing is leased."""
-        exchange = permit.exchange
-        is_starting = upstream.is_starting(exchange.caller)
+    def _look_at_server(self, permit: CallPermit, client: Client | None, source: Source, past: Sent) -> Reached:
+        """The present knowledge of the server of an admitted request. `client` and `source`: see
+        `UpstreamServer.shared_client`."""
+        exchange, server = permit.exchange, permit.ref.source.server
+        is_starting = client is None and self.upstreams.is_starting(server, exchange.caller)
         was_asked = permit.admission.access is not None and exchange.request.method in TARGETED
-        is_old = was_asked and self.upstreams.are_old(exchange.caller, permit.ref.source.server)
-        return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
+        is_old = was_asked and self.upstreams.are_old(exchange.caller, server)
+        if is_starting or is_old:
+            return Reached(is_starting, is_old)
+        return UNLEASED if client is None else self._look_at_connection(permit, client, source, past)
 
-    def _look_at_connection(self, permit: CallPermit, client: Client, past: Sent) -> Reached:
-        """The present knowledge of the server of an admitted request, and of the leased connection."""
-        source, exchange, server = permit.ref.source, permit.exchange, client.negotiated
-        is_other_era = self.upstreams.source(source.server, exchange.caller) != source
-        row = TARGETED.get(exchange.request.method)
+    def _look_at_connection(self, permit: CallPermit, client: Client, source: Source, past: Sent) -> Reached:
+        """The present knowledge of the server of an admitted request, which offers the caller what is of `source`."""
+        server, is_other_era = client.negotiated, source != permit.ref.source
+        row = TARGETED.get(permit.exchange.request.method)
         if row is None:
             is_capable = server.has_completions
             is_other_era = is_other_era and past.times > 0  # no definition says how to complete, so either era will do

@@ -4,6 +4,7 @@
       colonnade.db                what was approved and allowed, for all configuration files
       configs/<16 hex digits>/    of each configuration file: file (its path), seen, first-answers (first_answers.py)
       audit/                      one file per process
+      history.db                  the index of the audit; history-forgotten beside it (host/history/)
       run/                        one socket per process, store.lock; of each configuration file with relays
                                   <name>.relay, .lock, .relay.start and .log (relays.py, relay.py)
       hosts/                      one locked record per running host

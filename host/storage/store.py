@@ -1,8 +1,8 @@
 """The interface of the store: definitions and grants of one configuration, as the policy reads and changes them.
 
-A store holds definitions (of each item that a server offers: what is approved, what is offered) and grants. Several
-processes share it. A change is one function that is given a `Transaction`: all of it is on disk when `Store.write`
-returns, or none of it.
+A store holds definitions (of each item that a server offers: what is approved, what is offered) and grants, and the
+sessions that another process may go on with. Several processes share it. A change is one function that is given a
+`Transaction`: all of it is on disk when `Store.write` returns, or none of it.
 
 The event loop never waits for the disk or for the lock of another process: what is async waits in a worker thread, and
 `poll` gives up at once where it would have to wait. Only `load_definitions` and `load_grants`, with which a command or
@@ -11,6 +11,8 @@ a host begins, wait where they are called.
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -20,6 +22,14 @@ import msgspec
 from host.subject import Subject
 
 T = TypeVar("T")
+
+
+def uptime() -> float:
+    """Seconds that nobody can set back, with those in which the machine slept: what was read before counts no longer
+    when it wakes. Neither `time.monotonic` nor the clock of trio has these: on Linux, CLOCK_MONOTONIC stands still
+    meanwhile, and on macOS, where CLOCK_MONOTONIC goes on, both are mach_absolute_time, which does not. A virtual
+    machine that its host stops may notice nothing by any clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class StateError(Exception):
@@ -140,6 +150,26 @@ class RememberedServer(NamedTuple):
     """Its lists by kind, in the writer's own form."""
 
 
+class StoredSession(NamedTuple):
+    """The opening of a session, with which another process goes on. The store can open nothing of it.
+
+    `id` is a keyed digest of the session's id, which is a secret of its client; `sealed` is for the holder of the key
+    only, and bound to `id`; `touched` is the Unix time at which the session was used, as far as this is noted.
+    """
+
+    id: str
+    sealed: str
+    touched: float
+
+
+class TrimPlace(NamedTuple):
+    """The place that a removal of sessions has come to: so many were looked at that stay, the last of which was used at
+    that Unix time."""
+
+    kept: int = 0
+    used: float = math.inf
+
+
 class Transaction(ABC):
     """The store within one transaction, in which no other process can change it. All changes are undone if the change
     function raises."""
@@ -147,6 +177,10 @@ class Transaction(ABC):
     @abstractmethod
     def revision(self) -> int:
         """The revision of the definitions."""
+
+    @abstractmethod
+    def revisions(self) -> Revisions:
+        """All revisions."""
 
     @abstractmethod
     def changed_since(self, revision: int, server: str, kind: str) -> bool:
@@ -198,9 +232,9 @@ class Transaction(ABC):
         """Remove the credentials of this key."""
 
     @abstractmethod
-    def lease_credential(self, key: CredentialKey, holder: str, now: float, until: float) -> bool:
-        """Let nobody else refresh the credentials until that Unix time. False if another holder has that right now, or
-        there are no credentials."""
+    def lease_credential(self, key: CredentialKey, holder: str, seconds: float) -> bool:
+        """Let nobody else refresh the credentials for so long, by the clock of the store. False if another holder has
+        that right now, or there are no credentials."""
 
     @abstractmethod
     def end_lease(self, key: CredentialKey, holder: str) -> None:
@@ -210,23 +244,93 @@ class Transaction(ABC):
     def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
         """Remove the grants with these ids, and those that expired before that Unix time."""
 
+    @abstractmethod
+    def put_sessions(self, sessions: Iterable[StoredSession]) -> None:
+        """Store these sessions, but none that is stored with a later use: another process has it by now. No revision
+        grows by what becomes of sessions."""
+
+    @abstractmethod
+    def renew_sessions(self, sessions: Iterable[StoredSession]) -> None:
+        """As `put_sessions`, of those that are stored: a session that another process has removed stays removed."""
+
+    @abstractmethod
+    def remove_sessions(self, ids: Iterable[str]) -> None:
+        """Remove the sessions with these ids."""
+
+    @abstractmethod
+    def trim_sessions(self, most: int, used_before: float, place: TrimPlace) -> TrimPlace | None:
+        """A step of the removal of sessions that were not used since that Unix time, and of the longest unused ones
+        beyond `most`: it removes and looks at a bounded number. Returns the place of the next step, which is to be
+        another transaction; None after the last one. Others may store sessions meanwhile."""
+
+
+class StoredConfirmation(NamedTuple):
+    """A question to people. `sealed` and `answer` are for the holder of the key only; `home` is the id of the process
+    whose call waits, `expires` the Unix time at which it is forgotten. `answer`: empty until one was given."""
+
+    id: str
+    home: str
+    sealed: str
+    answer: str
+    expires: float
+
+
+class FleetTransaction(Transaction):
+    """With the questions to people that the processes of a fleet share. What becomes of them moves the revision of the
+    grants, so that each process hears of it."""
+
+    @abstractmethod
+    def put_confirmation(self, confirmation: StoredConfirmation) -> None:
+        """Store a question in the place of that with its id; without effect if this has an answer."""
+
+    @abstractmethod
+    def answer_confirmation(self, id: str, answer: str) -> bool:
+        """Answer a question. False if it has an answer, or is gone: of two answers one counts."""
+
+    @abstractmethod
+    def claim_confirmation(self, id: str) -> bool:
+        """Remove a question that has an answer, which is then this process's to apply. False if another one has it."""
+
+    @abstractmethod
+    def withdraw_confirmation(self, id: str) -> bool:
+        """Remove a question that has no answer. False if it has one, or is gone."""
+
+    @abstractmethod
+    def confirmations(self) -> list[StoredConfirmation]:
+        """All questions. Those that are to be forgotten are removed."""
+
 
 class Store(ABC):
     """The store of one configuration, shared with other processes.
 
     Attributes:
         problem: a sentence for people if the store cannot be relied on: it was removed, replaced or damaged. Then
-            nothing in it holds, and every `write` is refused, until the host is started again.
-        is_current: whether the last `poll` could read the store. Where it could not, another process has it locked, or
-            was killed while it wrote; `read_definitions` waits for the one and puts the other right.
+            nothing in it holds, and every `write` is refused, until the host is started again; or, if `problem_ends`,
+            until it can be read again.
+        is_current: whether the last `poll` saw all that is stored. Where it could not, another process has the store
+            locked, or was killed while it wrote; `read_definitions` waits for the one and puts the other right.
+        trouble: the reason, as a part of a sentence, if the store is not reliable and there is no `problem`.
+        lag: the most seconds by which `now` is behind the clock of the store. What another process has stored may have
+            been made so much later than now, by the clock that both share.
+        commits, commit_seconds: transactions of this process that were to change something, and the time that they
+            took together.
     """
 
     problem: str | None = None
+    problem_ends: bool = False
     is_current: bool = True
+    trouble: str = "the database is locked by another process"
+    lag: float = 0.0
+    commits: int = 0
+    commit_seconds: float = 0.0
 
     @abstractmethod
     def poll(self) -> Revisions:
         """The revisions now, or the last ones seen if they cannot be read at once. Some 10 µs; never waits."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Unix time by the clock of the store, which all its processes share."""
 
     @property
     @abstractmethod
@@ -264,6 +368,14 @@ class Store(ABC):
 
         Raises:
             StateError: they cannot be read.
+        """
+
+    @abstractmethod
+    async def read_session(self, id: str) -> StoredSession | None:
+        """The session with this id; None if there is none.
+
+        Raises:
+            StateError: it cannot be read.
         """
 
     @abstractmethod

@@ -162,6 +162,9 @@ class UpstreamCall(Struct, eq=False):
     outlined: tuple[Raw, Raw] | None = None
     """The result that came last, and its outline."""
 
+    def keep_outline(self, result: Raw, outline: Raw) -> None:
+        self.outlined = result, outline
+
     def outline_of(self, result: Raw) -> Raw | None:
         """The outline of the result, if this very result came last."""
         return self.outlined[1] if self.outlined is not None and self.outlined[0] is result else None

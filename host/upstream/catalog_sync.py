@@ -128,8 +128,8 @@ class CatalogSync:
         """Time at which the last reading of marked lists began."""
         self._is_slow = False
         """Announced changes wait for the budget."""
-        self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
-        self._old_at = math.inf
+        self.now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
+        self.old_at = math.inf
         """Time from which on a list is old whose changes the server does not announce, and may be read."""
         self._fresh_until: dict[Kind, float] = {}
         """Times at which lists get old, unless their changes are announced."""
@@ -163,7 +163,7 @@ class CatalogSync:
         """Sentences about lists that could not be read, have something wrong with their pages or their entries, or are
         not read at each change."""
         found = [each for kind in Kind for some in (self._problems, self._unusable) for each in some.get(kind, ())]
-        if self._is_slow and not self._is_calm(self._now()):
+        if self._is_slow and not self._is_calm(self.now()):
             found.append(slow_reading(self._budget.interval))
         return found
 
@@ -229,19 +229,14 @@ class CatalogSync:
         """Wait for readings of these lists that are in progress, or begin within `at_most` seconds because a change was
         announced. Makes none begin sooner. Does not wait while readings take longer than SLOW_READING: a server that
         does not answer would delay each list of each client."""
-        if self._reads_started != self._reads_finished and self._now() > self._began + SLOW_READING:
+        if self._reads_started != self._reads_finished and self.now() > self._began + SLOW_READING:
             return
         for kind in kinds:
-            now = self._now()
+            now = self.now()
             is_due = kind in self._marked and self._reading_due_at(now) <= now + at_most
             needed = self._reads_started[kind] + is_due
             while self._reads_finished[kind] < needed and not self._is_closed:
                 await self._read_waiters.park()
-
-    @property
-    def has_old_lists(self) -> bool:
-        """Whether a list is old whose changes the server does not announce, and may be read."""
-        return self._old_at < math.inf and self._old_at <= self._now()
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have the old lists read, and those in `missed`, in which a client looked for a name that is not there. There
@@ -253,7 +248,7 @@ class CatalogSync:
         self._missed.update(kind for kind in missed if self._negotiated.has_capability(kind))
         if self._rereading is None and not self._is_closed:
             now = trio.current_time()
-            if now >= self._next_rereading and (self._missed - self._failed or now >= self._old_at):
+            if now >= self._next_rereading and (self._missed - self._failed or now >= self.old_at):
                 self._rereading = trio.Event()
                 self._reread.set()
         return self._rereading
@@ -288,7 +283,7 @@ class CatalogSync:
 
     def update_old_at(self) -> None:
         """Compute when lists get old; to be called when other changes are announced than before."""
-        self._old_at = max(min(self._aging().values(), default=math.inf), self._next_rereading)
+        self.old_at = max(min(self._aging().values(), default=math.inf), self._next_rereading)
 
     def _aging(self) -> dict[Kind, float]:
         """The times at which those lists get old whose changes are not announced. The others are retried if they could
@@ -384,12 +379,13 @@ class CatalogSync:
         return now > self._began + 2 * self._budget.interval
 
     def _charge(self, seconds: float) -> None:
-        self._budget.charge(self._now(), seconds)
+        self._budget.charge(self.now(), seconds)
 
     async def read(self, kind: Kind) -> None:
         """Read one list and publish it. If it cannot be read, the former entries stay, and the reading is tried
         again."""
         async with self._locks[kind]:  # otherwise the older of two lists might be published last
+            await pause()  # all servers read at once after a start, and the answers come as the requests went
             is_read = await self._read(kind)
         if not is_read:
             self._failed.add(kind)

@@ -50,7 +50,7 @@ from host.protocol.known_members import PROGRESS_MEMBERS
 from host.protocol.log_levels import DEFAULT_LEVEL
 from host.protocol.meta import PROGRESS_TOKEN, prepare_for_next_hop, progress_token
 from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
-from host.protocol.mrtr import RETRIABLE_METHODS, with_retry
+from host.protocol.mrtr import RESPONSES, RETRIABLE_METHODS, STATE, with_retry
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import headers_for
 from host.protocol.server_requests import (
@@ -288,7 +288,8 @@ class Client:
             self._call_count -= 1
             if not self._call_count:
                 self._last_used = self._now()
-                self._call_ended.unpark_all()
+                if self._call_ended:
+                    self._call_ended.unpark_all()
             if upstream_call.server_requests:
                 await upstream_call.close()
 
@@ -324,7 +325,8 @@ class Client:
         """Call a handshake server."""
         method = permit.exchange.request.method
         prepare_for_next_hop(params, token)
-        params = with_retry(params, None, None)  # members that only stateless revisions have
+        params.pop(RESPONSES, None)  # which only stateless revisions have
+        params.pop(STATE, None)
         permit.dispatch()
         if method == TOOLS_CALL.name and self.negotiated.runs_tasks:
             result = await self._request_with_task(permit, params, upstream_call)
@@ -478,7 +480,10 @@ class Client:
         unasked = self.peer.unasked_count
         try:
             on_late_result = self._take_orphan if method == TOOLS_CALL.name and self.negotiated.runs_tasks else None
-            result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
+            sent = params if all(map(str.isascii, params)) else encode_object(params)
+            result = await self.peer.request(
+                method, sent, upstream_call, headers, on_late_result, upstream_call.keep_outline
+            )
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if isinstance(problem, LinkLost) and problem.nothing_begun:
                 # The call has begun if this is a request about its task. What the server sent meanwhile, but responses
@@ -497,7 +502,8 @@ class Client:
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
         sanitizes = self._gate.policies.sanitizes(self.server)
-        outlined = outline_soon(result)
+        kept = upstream_call.outlined
+        outlined = kept[1] if kept is not None and kept[0] is result else outline_soon(result)
         found = prepare_at_once(result, outlined, sanitizes=sanitizes)
         why, prepared = await self._prepare_in_worker(result, sanitizes) if found is None else found
         if why is not None:
@@ -515,7 +521,7 @@ class Client:
         self._doubt_era(problem)
         error = as_upstream_error(self.server, problem, method)
         if isinstance(problem, LinkLost):
-            self._server_messages.note_said(problem)
+            self._server_messages.note_said(problem, upstream_call)
         if not isinstance(problem, PeerError):  # which came as a message, where only some secrets are withheld
             error.message = self.redact(error.message)
         error.message = self._gate.policies.sanitize_text(self.server, error.message)

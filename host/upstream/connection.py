@@ -7,6 +7,7 @@ import re
 import typing
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
 import trio
 from msgspec import Struct
@@ -109,10 +110,12 @@ async def open_client(
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )
-    async with link as opened, open_peer(opened, server_messages, server_messages.secrets) as peer:
+    observer = gate.decision_log.journal.observer
+    observe = None if observer is None else partial(observer.sending, spec)
+    async with link as opened, open_peer(opened, server_messages, server_messages.secrets, observe) as peer:
         server_messages.disconnect = peer.connection_lost
         negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
-        server_messages.revision = negotiated.revision
+        server_messages.revision, peer.revision = negotiated.revision, negotiated.revision.name
         client = Client(spec.id, peer, negotiated, spec, server_messages, gate, lists)
         client.on_result = opened.on_result if isinstance(opened, StdioLink) else None
         yield client

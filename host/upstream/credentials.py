@@ -66,6 +66,10 @@ _PASSING = ("temporarily_unavailable", "server_error")
 """Errors of an issuer that cannot tell now. They end no login, also in answer to a second form."""
 
 
+STORE_AWAY = "what Colonnade knows of the login cannot be read or stored at the moment"
+"""For clients, in the place of what names a file, or the address of a database."""
+
+
 class LoginUnavailable(LinkLost):
     """The token cannot be had now; a later attempt may succeed. `lasting`: the issuer refused the request."""
 
@@ -245,7 +249,8 @@ class Credential(Authorization):
             if isinstance(problem, TokenRefused | UnusableTokens) and not is_final:  # so some say that it is over
                 why += f"; if that goes on, {self.remedy}"
             said = without(problem.said, self._secrets()) if isinstance(problem, OAuthProblem) else ""
-            attempt.problem = LoginUnavailable(f"its token could not be obtained: {why}", lasting=is_final, said=said)
+            shown = STORE_AWAY if isinstance(problem, StateError) else why
+            attempt.problem = LoginUnavailable(f"its token could not be obtained: {shown}", lasting=is_final, said=said)
             told = with_said(why, quoted(said, str, LoginUnavailable.speaker))
             self._note(
                 TokenNotRefreshed(server, told) if is_expected else InternalError(f"the token for {server}", problem)
@@ -297,14 +302,14 @@ class Credential(Authorization):
     async def _lease(self, refused: Header | None) -> bool:
         """Get the right to refresh. False if there is another login or token by now, which is then the present one."""
         while self.login is not None and not self.login.is_over:
-            revision = self._revision
+            revision, begun = self._revision, self._now()
             stored, is_leased = await self._store.write(partial(self._take_lease, revision=revision))
             if stored is None or stored.revision != revision:
                 self.adopt(stored)
             elif not is_leased:
                 await trio.sleep(LEASE_CHECK)
-            elif self._revision == revision:
-                return True
+            elif self._revision == revision and self._now() - begun < LEASE - REFRESH_TIMEOUT:
+                return True  # else this process was stopped meanwhile, and another one may have the lease by now
             # `reload` may have seen another one while this task waited.
             if self._revision != revision and self._usable(refused) is not None:
                 return False
@@ -315,8 +320,7 @@ class Credential(Authorization):
         stored = transaction.credential(self._key)
         if stored is None or stored.revision != revision:
             return stored, False
-        now = self._now()
-        return stored, transaction.lease_credential(self._key, self._holder, now, now + LEASE)
+        return stored, transaction.lease_credential(self._key, self._holder, LEASE)
 
     def _end_lease(self, transaction: Transaction) -> None:
         transaction.end_lease(self._key, self._holder)

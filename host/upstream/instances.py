@@ -293,6 +293,8 @@ class Instances:
         self._live.add(instance)
         if key is not None:
             self._by_key[key] = instance
+            if caller.on_dedicated is not None:  # not for a shared one, whose caller is none of a client
+                caller.on_dedicated()
         self._nursery.start_soon(instance.run)
         return instance
 

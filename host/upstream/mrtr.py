@@ -14,8 +14,9 @@ from msgspec import Raw
 
 from host.errors import Forbidden, ProtocolViolation, ServerErrorResponse
 from host.exchange import InputRequired
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import encode_object, members
 from host.peer.outstanding import PeerError
+from host.protocol.meta import META
 from host.protocol.mrtr import InputRequests, elicitation_cancelled, read_input_required
 from host.protocol.server_requests import ELICIT, ServerRequest, ServerRequestRejected, server_request_of
 from host.protocol.stateless import INPUT_REQUIRED, result_type_of
@@ -60,7 +61,8 @@ class MrtrDriver:
         parsed = {key: self._parse_request(*each) for key, each in input_requests.requests.items()}
         adapted = {key: self._adapt(*each) for key, each in input_requests.requests.items()}
         for key, (server_request, _) in parsed.items():
-            await self._server_messages.admit(server_request, adapted[key][1], self._call.exchange.caller)
+            method, params = adapted[key]
+            adapted[key] = method, await self._server_messages.admit(server_request, method, params, self._call)
         return InputRequired(self._server, adapted, input_requests.state, unknown=input_requests.unknown)
 
     async def drive(self, result: Raw, send: SendRetry) -> Raw:
@@ -113,7 +115,7 @@ class MrtrDriver:
     def _adapt(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
         parsed = self._parse_request(method, params)
         try:
-            return method, self._server_messages.adapt_request(parsed, self._call.exchange.caller)
+            return method, self._server_messages.adapt_request(parsed, self._call)
         except ServerRequestRejected as refusal:
             raise self._forbidden(refusal) from None
 
@@ -168,5 +170,11 @@ def _is_url_elicitation(request: tuple[str, Raw | None]) -> bool:
 
 
 def _answer_key(request: tuple[str, Raw | None]) -> tuple[str, bytes]:
+    """The contents of an input request by which equal ones are known. Its `_meta` is none of them: it may say a trace,
+    which goes on with each round."""
     method, params = request
-    return method, bytes(params if params is not None else encode(None))
+    try:
+        found = members(params or b"")
+    except ValueError:  # it has none, or is refused once it is read
+        return method, bytes(params or b"")
+    return method, bytes(encode_object({name: each for name, each in found.items() if name != META}))

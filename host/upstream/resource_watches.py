@@ -123,7 +123,9 @@ class ResourceWatches:
         outcome = self._outcomes.get(uri)
         if outcome is None:
             outcome = self._outcomes[uri] = _SubscribeOutcome(exchange)
-        self._mark_due(uri)
+            # Not for those who join: a request under way answers them too, and if it is refused, the mark would have it
+            # sent again before all of them are told.
+            self._mark_due(uri)
         await outcome.done.wait()
         if outcome.error is not None:
             raise copy_of(outcome.error)

@@ -9,7 +9,7 @@ could show one client's data to another one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
@@ -21,16 +21,28 @@ from msgspec import Raw
 from config.globs import MAX_LENGTH
 from host.errors import UNCONFIRMED, ColonnadeError, InvalidParams
 from host.exchange import Caller, ClientHandle
-from host.journal import InternalError, Journal, MessageDropped, RequestFailed, ServerRequestRefused, excerpt
+from host.journal import (
+    Asking,
+    InternalError,
+    Journal,
+    MessageDropped,
+    RequestFailed,
+    ServerRequestRefused,
+    excerpt,
+    observed_of,
+    trace_id_of,
+)
 from host.jsonrpc.conversation import CANCELLED, cancelled_id
 from host.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     ErrorBody,
+    Failure,
     Id,
     Notification,
     Request,
+    Success,
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.jsonrpc.twins import describe_twin
@@ -227,10 +239,10 @@ class ServerMessages:
         elif what in NEEDLESS_REASONS:
             self._charge_needless()
 
-    def note_said(self, lost: LinkLost) -> None:
+    def note_said(self, lost: LinkLost, call: UpstreamCall) -> None:
         """Tell people what the server says about a request that failed, if it says something."""
         if lost.said and (said := quoted(lost.said, self.redact, lost.speaker)):
-            self._journal.note(RequestFailed(self._server, self.redact(str(lost)), said))
+            self._journal.note(RequestFailed(self._server, self.redact(str(lost)), said, *_whose([call])))
 
     def redact(self, text: str) -> str:
         """A text about the server without its secrets."""
@@ -376,7 +388,8 @@ class ServerMessages:
             refuse_unsupported(server_request, self.revision)
             if not self._gate.server_requests.allows(self._server, server_request, None):
                 code = INVALID_PARAMS if server_request is ServerRequest.URL else METHOD_NOT_FOUND
-                raise self._journaled_rejection(server_request, code, NOT_ALLOWED_MESSAGE)
+                calls = self._possible_calls(in_flight)
+                raise self._journaled_rejection(server_request, code, NOT_ALLOWED_MESSAGE, calls)
             return self._route_request(peer, request, server_request, params, in_flight)
         except ServerRequestRejected as refusal:
             return ErrorBody(refusal.code, refusal.why)
@@ -398,7 +411,7 @@ class ServerMessages:
                 return NO_ROOTS
             # A stateless client gets the server request in the response to one of its requests. In the wrong one it
             # would appear under another tool's name and delay a call that it does not belong to.
-            raise self._journaled_rejection(server_request, INVALID_PARAMS, AMBIGUOUS_CALL)
+            raise self._journaled_rejection(server_request, INVALID_PARAMS, AMBIGUOUS_CALL, calls)
         if calls:
             caller = calls[-1].exchange.caller
         elif server_request is ServerRequest.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
@@ -415,9 +428,8 @@ class ServerMessages:
             return NO_ROOTS  # what was declared for any client is kept for this one, which has none
         pending_requests = {open_request for call in calls for open_request in call.server_requests}
         if calls and len(pending_requests) >= MAX_SERVER_REQUESTS * len(calls):
-            raise self._journaled_rejection(
-                server_request, INVALID_PARAMS, f"more than {MAX_SERVER_REQUESTS} open server requests for one call"
-            )
+            why = f"more than {MAX_SERVER_REQUESTS} open server requests for one call"
+            raise self._journaled_rejection(server_request, INVALID_PARAMS, why, calls)
         try:
             adapted = self._adapt(server_request, params, caller)
             token = progress_token(params)
@@ -430,10 +442,12 @@ class ServerMessages:
         if server_request is ServerRequest.URL:
             adapted = with_elicitation_id(adapted, self.elicitations.make_client_id(caller, elicitation_id(adapted)))
         retries = bool(calls) and _client_retries(calls[-1])
+        asking = self._observe(request.method, params, request.id, calls[-1] if calls else None)
 
         def sender(pending: PendingServerRequest) -> Callable[[], Awaitable[Raw]]:
-            send = partial(_request_client, peer, pending, request.method, adapted, token, in_flight.about, retries)
-            return partial(self._admit_and_send, server_request, adapted, caller, send)
+            method, about = request.method, in_flight.about
+            send = partial(_request_client, peer, pending, method, adapted, token, about, retries, asking)
+            return partial(self._admit_and_send, server_request, adapted, caller, send, asking)
 
         pending = PendingServerRequest(calls, caller.client)
         send_outside_call = None
@@ -446,32 +460,60 @@ class ServerMessages:
         ):
             # Servers request roots at their start, beside a call that may end long before the response comes.
             send_outside_call = None if caller.era is STATELESS else sender(PendingServerRequest([], owner.client))
-        return partial(self._while_pending, pending, sender(pending), send_outside_call)
+        work = partial(self._while_pending, pending, sender(pending), send_outside_call)
+        return work if asking is None else partial(_observed, asking, work)
 
-    def adapt_request(self, parsed: tuple[ServerRequest, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
-        """The params of an input request of a stateless server, adapted to the caller.
+    def _observe(
+        self, method: str, params: Mapping[str, Raw], id: Id | None, call: UpstreamCall | None
+    ) -> Asking | None:
+        """A request of the server as it is observed, if it is; see `Observer.asking`."""
+        if (observer := self._journal.observer) is None:
+            return None
+        during = None if call is None else call.exchange.request
+        return observer.asking(self._server, self.revision.name, method, params, id, during)
+
+    def adapt_request(self, parsed: tuple[ServerRequest, dict[str, Raw]], call: UpstreamCall) -> dict[str, Raw]:
+        """The params of an input request of a stateless server, adapted to the caller of the call.
 
         Raises:
             ServerRequestRejected: the caller does not support it, or consent does not permit it.
         """
         server_request, params = parsed
+        caller = call.exchange.caller
         if not self._gate.server_requests.allows(self._server, server_request, caller):
-            raise self._journaled_rejection(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
+            raise self._journaled_rejection(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE, [call])
         adapted = self._adapt(server_request, params, caller)
         if server_request is ServerRequest.URL and caller.era is SESSION:  # stateless revisions have no ids
             adapted = with_elicitation_id(adapted, secrets.token_urlsafe(12))
         return adapted
 
-    async def admit(self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller) -> None:
-        """Wait until an adapted input request may be sent to a stateless caller, whose response comes with its retry.
+    async def admit(
+        self, server_request: ServerRequest, method: str, params: dict[str, Raw], call: UpstreamCall
+    ) -> dict[str, Raw]:
+        """Wait until an adapted input request may be sent to the stateless caller of the call, whose response comes
+        with its retry. Returns the params with which it is sent.
 
         Raises:
             ColonnadeError: it may not be sent; see `ServerRequests.admit`.
         """
-        with self._gate.server_requests.dispatch(
-            await self._gate.server_requests.admit(self._server, server_request, params, caller)
-        ) as record:
-            record.end("handed on")
+        asking = self._observe(method, params, None, call)
+        answer: Success | Failure | None = None
+        try:
+            with self._gate.server_requests.dispatch(
+                await self._gate.server_requests.admit(
+                    self._server, server_request, params, call.exchange.caller, asking
+                )
+            ) as record:
+                record.end("handed on")
+            answer = Success(0, EMPTY_OBJECT)
+        except ColonnadeError as refusal:
+            answer = Failure(ErrorBody(refusal.code, refusal.message), None)
+            raise
+        finally:
+            if asking is not None:
+                params = asking.sent(params) if isinstance(answer, Success) else params
+                asking.end(answer)
+        return params
 
     async def forward(
         self, call: UpstreamCall, server_request: ServerRequest, method: str, params: dict[str, Raw]
@@ -483,19 +525,25 @@ class ServerMessages:
             PeerError: the client refused, or did not respond.
         """
         pending = PendingServerRequest([call], call.exchange.client)
-        send = partial(_request_client, None, pending, method, params, None, None, _client_retries(call))
-        return await self._while_pending(
-            pending, partial(self._admit_and_send, server_request, params, call.exchange.caller, send)
-        )
+        asking = self._observe(method, params, None, call)
+        send = partial(_request_client, None, pending, method, params, None, None, _client_retries(call), asking)
+        admit_and_send = partial(self._admit_and_send, server_request, params, call.exchange.caller, send, asking)
+        work = partial(self._while_pending, pending, admit_and_send)
+        return await (work() if asking is None else _observed(asking, work))
 
     async def _admit_and_send(
-        self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller, send: Callable[[], Awaitable[Raw]]
+        self,
+        server_request: ServerRequest,
+        params: dict[str, Raw],
+        caller: Caller,
+        send: Callable[[], Awaitable[Raw]],
+        asking: Asking | None,
     ) -> Raw:
         """Admit a server request, send it, and return the client's response; of roots, only those that the server may
         know."""
         try:
             with self._gate.server_requests.dispatch(
-                await self._gate.server_requests.admit(self._server, server_request, params, caller)
+                await self._gate.server_requests.admit(self._server, server_request, params, caller, asking)
             ):
                 answer = await send()
             return (
@@ -506,7 +554,13 @@ class ServerMessages:
         except ColonnadeError as refusal:
             self._charge_noise()
             self._journal.note(
-                ServerRequestRefused(self._server, f"{server_request.value} request", excerpt(refusal.message))
+                ServerRequestRefused(
+                    self._server,
+                    f"{server_request.value} request",
+                    excerpt(refusal.message),
+                    caller.name,
+                    trace_id_of(asking),
+                )
             )
             raise PeerError(ErrorBody(refusal.code, refusal.message, refusal.data)) from None
 
@@ -549,8 +603,11 @@ class ServerMessages:
             return "no client's request is in flight"
         return "it is not certain which client is meant (with isolation: per-client it would be)"
 
-    def _journaled_rejection(self, server_request: ServerRequest, code: int, why: str) -> ServerRequestRejected:
-        self._journal.note(ServerRequestRefused(self._server, f"{server_request.value} request", why))
+    def _journaled_rejection(
+        self, server_request: ServerRequest, code: int, why: str, calls: Sequence[UpstreamCall] = ()
+    ) -> ServerRequestRejected:
+        whose = _whose(calls)
+        self._journal.note(ServerRequestRefused(self._server, f"{server_request.value} request", why, *whose))
         return ServerRequestRejected(code, why)
 
     async def _while_pending(
@@ -584,6 +641,27 @@ class ServerMessages:
             pending.release()
 
 
+def _whose(calls: Sequence[UpstreamCall]) -> tuple[str, str]:
+    """The caller of these calls, all of one client, and the id of the newest one's trace; empty if there is none."""
+    if not calls or calls[-1].is_internal:
+        return "", ""
+    exchange = calls[-1].exchange
+    return exchange.caller.name, trace_id_of(observed_of(exchange.request))
+
+
+async def _observed(asking: Asking, work: Work) -> Raw:
+    answer: Success | Failure | None = None
+    try:
+        result = await work()
+        answer = Success(0, result)
+    except PeerError as refusal:
+        answer = Failure(refusal.error, None)
+        raise
+    finally:
+        asking.end(answer)
+    return result
+
+
 def _client_retries(call: UpstreamCall) -> bool:
     """Whether the client of the call responds to server requests with a retry."""
     return call.exchange.caller.abilities.retries and call.exchange.request.method in RETRIABLE_METHODS
@@ -597,6 +675,7 @@ async def _request_client(
     token: Id | None,
     about: Id | None,
     client_retries: bool,
+    asking: Asking | None,
 ) -> Raw:
     """Send a server request to the client, and return its response.
 
@@ -606,6 +685,8 @@ async def _request_client(
     """
     timeout = RETRY_ANSWER_TIMEOUT if client_retries else ANSWER_TIMEOUT
     timeout_cancels = client_retries and method == ELICIT
+    if asking is not None:
+        params = asking.sent(params)
     try:
         with trio.move_on_after(timeout):
             if token is None or peer is None:

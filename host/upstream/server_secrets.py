@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 
 from msgspec import Raw
 
-from config import HttpServer, Secret, ServerSpec
+from config import Config, HttpServer, Secret, ServerSpec
+from config.references import HIDDEN
 from host.jsonrpc.strict import LIGHT_BYTES
 from host.jsonrpc.withheld import Withheld
 from host.worker import WorkerTimeout, run_in_worker
@@ -72,11 +74,16 @@ class ServerSecrets:
         self._follow()
         return self._withheld if self._withheld.texts else None
 
+    @property
+    def texts(self) -> list[str]:
+        """The secrets that are redacted, the longest first."""
+        self._follow()
+        return self._redacted
+
     def redact(self, text: str) -> str:
         """A line for people without any of the secrets."""
-        self._follow()
-        for secret in self._redacted:
-            text = text.replace(secret, "***")
+        for secret in self.texts:
+            text = text.replace(secret, HIDDEN)
         return text
 
     # Censor
@@ -118,6 +125,18 @@ class ServerSecrets:
             return raw
         self._on_withheld(where)
         return Raw(cleaned)
+
+
+def secrets_of(config: Config) -> Callable[[], list[str]]:
+    """The secrets of a configuration, the longest first, whenever they are asked for: those of all servers, the secrets
+    of their clients, and access tokens."""
+    servers = [ServerSecrets(spec) for spec in config.servers.values()]
+    clients = [spec.oauth for spec in config.servers.values() if isinstance(spec, HttpServer) and spec.oauth]
+    keys = [key for client in clients for key in (client.client_secret, client.private_key) if key is not None]
+    texts = [each.reveal() for each in (*config.listen.tokens.values(), *keys)]
+    own = {text for text in texts if len(text) >= MIN_SECRET_LENGTH}
+
+    return lambda: sorted({*own, *chain.from_iterable(each.texts for each in servers)}, key=len, reverse=True)
 
 
 def kept_secret(text: str) -> Secret:

@@ -60,9 +60,10 @@ class Installing:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The server is not started before it is used (`start: lazy`, `idle`)."""
+    """The server is not started before it is used (`start: lazy`, `idle`); one `at_url` is not connected before."""
 
     since: float
+    at_url: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def describe_state(state: State) -> str:
     if isinstance(state, Ready):
         return "ready"
     if isinstance(state, Stopped):
-        return "it is stopped; its first use starts it"
+        return f"it is {'not connected; its next use connects' if state.at_url else 'stopped; its next use starts'} it"
     if isinstance(state, NeedsFolder):
         return "it waits for a client's folder; the first use by a client of colonnade serve --stdio starts it there"
     if isinstance(state, Disabled):

@@ -233,7 +233,7 @@ class UpstreamConnection:
         """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
         be. Never of a server that is not connected."""
         sync = self.lists.sync
-        return self.role.may_open_again() if sync is None else sync.has_old_lists
+        return self.role.may_open_again() if sync is None else sync.old_at <= sync.now()
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""

@@ -74,6 +74,10 @@ SESSION_START_TIMEOUT = 10.0
 """Seconds in which a server at a URL must accept a session beside its stateless connection, which already answers."""
 
 
+def _stopped(spec: ServerSpec) -> Stopped:
+    return Stopped(trio.current_time(), at_url=isinstance(spec, HttpServer))
+
+
 class _SharedRole(Role):
     """The common part of the roles of connections that serve all clients of an era."""
 
@@ -118,7 +122,7 @@ class _SharedRole(Role):
         if not self._lists.is_recalled:
             await self._server.recall(connection)
             if spec.start is Start.LAZY and life.listed.is_set() and not spec.takes_client_folder:
-                life.state = Stopped(trio.current_time())
+                life.state = _stopped(spec)
         if spec.takes_client_folder and self.folder is None:
             life.state = NeedsFolder(trio.current_time())
 
@@ -157,7 +161,7 @@ class _SharedRole(Role):
         if spec.takes_client_folder:
             self.folder = None
             return NeedsFolder(trio.current_time())
-        return Stopped(trio.current_time())
+        return _stopped(spec)
 
     # For the lists
 
@@ -392,6 +396,13 @@ class UpstreamServer:
         return connection
 
     # For requests
+
+    def shared_client(self, caller: Caller) -> tuple[Client | None, Source]:
+        """The client of the shared connection that serves this caller, and the source of that connection. None in place
+        of the client if it is not connected, or if instances may serve the caller. The client needs no lease, since it
+        counts its calls itself, but another look after each wait: it may be another one, or none, by then."""
+        connection = self.serving(caller)
+        return None if self.instances is not None else connection.life.client, connection.source
 
     def lease(self, exchange: Exchange) -> AbstractAsyncContextManager[UpstreamLease]:
         """Lease a connection for an exchange: the shared one, or an instance, by the isolation of the server and the

@@ -1,8 +1,8 @@
 """The logins in the store: each is one record, encrypted and authenticated, and bound to its place.
 
-The cipher is that of `host.seal`. The key comes from the environment variable `COLONNADE_KEY`, which may be a reference
-to a file or to the system's keyring, or else is derived from the secret of the state directory, which only the user can
-read.
+The cipher is that of `host.seal`. A fleet has keys of its own. Otherwise the key comes from the environment variable
+`COLONNADE_KEY`, which may be a reference to a file or to the system's keyring, or else is derived from the secret of
+the state directory, which only the user can read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 
 import msgspec
 
+from config import Fleet
 from config.references import CannotExpandError, Expander
 from host.oauth.documents import ClientRegistration, Tokens, same_issuer
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import RefreshForm
-from host.seal import InvalidSeal, Seal, derive_key
+from host.seal import InvalidSeal, Seal
+from host.storage.choice import keys_for
 from host.storage.directory import State
 from host.storage.store import CredentialKey, StateError, StoredCredential
 
@@ -104,10 +106,11 @@ class Vault:
 
     Args:
         key: `KEY_BYTES` secret bytes.
+        former: keys with which logins may have been encrypted.
     """
 
-    def __init__(self, key: bytes) -> None:
-        self._seal = Seal(key)
+    def __init__(self, key: bytes, former: Sequence[bytes] = ()) -> None:
+        self._seal = Seal(key, former=former)
 
     def close(self, key: CredentialKey, login: Login) -> StoredCredential:
         """The login as it is stored under this key."""
@@ -132,15 +135,16 @@ class Vault:
         )
 
 
-def open_vault(state: State, environ: Mapping[str, str]) -> Vault:
-    """The vault of a state directory.
+def open_vault(state: State, environ: Mapping[str, str], fleet: Fleet | None = None) -> Vault:
+    """The vault of a fleet, or else of a state directory.
 
     Raises:
         StateError: there is no usable key.
     """
     written = environ.get(KEY_VARIABLE)
-    if written is None:
-        return Vault(derive_key(state.key(), b"logins"))
+    if fleet is not None or written is None:
+        key, *former = keys_for(b"logins", fleet, state)
+        return Vault(key, former)
     try:
         given = Expander(environ, Path.cwd()).expand(written).text
     except CannotExpandError as problem:

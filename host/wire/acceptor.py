@@ -39,13 +39,19 @@ WRITE_TIMEOUT = 5.0
 """Seconds in which a client must take the next 64 KiB."""
 GRACE = 2.0
 """Seconds that requests in flight have to end when the listener stops."""
+LAST_REQUEST = 0.5
+"""Seconds for one more request on each connection when the listener stops, if one was used within LATELY seconds. A
+client that sends one as its idle connection is closed can only say that the server disconnected; the answer of a
+listener that stops tells it to connect elsewhere. One that is busy would otherwise do so once in a few restarts."""
+LATELY = 2.0
 LINGER = 1.0
 """Seconds to read from a client that is refused while it sends: closing with unread bytes would reset away the
 response."""
 MANY_CONNECTIONS = 64
 RESUME_SPREAD = 0.25
-"""With more than MANY_CONNECTIONS, the end of each is read after a random part of so many seconds, and the timeout of
-many incomplete heads is longer by such a part: a thousand connections must not all be closed in one pass."""
+"""With more than MANY_CONNECTIONS, the end of each is read after a random part of so many seconds: a thousand
+connections that end together must not all be closed in one pass. For those that time out together, the clock of their
+deadlines takes care of that."""
 
 _FULL_PAUSE = 0.1
 """Seconds until the next look for room or for a free descriptor. Time alone can make room: an incomplete request may be
@@ -113,13 +119,20 @@ class Acceptor(Generic[C]):
         self._complained = -math.inf
 
     async def serve(
-        self, bound: socket.socket, stop: trio.Event | None, grace: float, task_status: trio.TaskStatus[None]
+        self,
+        bound: socket.socket,
+        leaving: trio.Event | None,
+        stop: trio.Event | None,
+        grace: Callable[[], float],
+        task_status: trio.TaskStatus[None],
     ) -> None:
         """Serve until cancelled, or until `stop` is set.
 
-        On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace`
-        seconds to end, then they are cancelled. If the caller is cancelled, everything ends at once. No exception of a
-        connection or of the app is raised: those of the app are logged as `colonnade.listener`.
+        On `leaving` each connection ends with its present or next response, so that its client connects elsewhere. On
+        `stop` the listening socket and the idle connections are closed, unless one was used lately: then LAST_REQUEST
+        seconds later; one that has just come has as long. Requests in flight have as many seconds to end as `grace`
+        says then, and are cancelled. If the caller is cancelled, everything ends at once. No exception of a connection
+        or of the app is raised: those of the app are logged as `colonnade.listener`.
 
         Args:
             bound: a listening socket, as from `port.bind` or `port.bind_unix`. It is closed on `stop`, or when this
@@ -130,19 +143,35 @@ class Acceptor(Generic[C]):
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as accepting:
                     accepting.start_soon(self._accept, bound, connections)
+                    if leaving is not None:
+                        accepting.start_soon(self._leave_at, leaving)
                     task_status.started()
                     if stop is None:
                         await trio.sleep_forever()
                     else:
                         await stop.wait()
+                        self.stopping = True
+                        await self._retire()
                     accepting.cancel_scope.cancel()
+                with suppress(OSError):  # those that the kernel has accepted already would be reset
+                    while not self.slots.full:
+                        self._begin(bound, connections)
                 bound.close()  # nothing is accepted any more: the loop below reaches all connections
-                connections.cancel_scope.deadline = trio.current_time() + grace
-                self.stopping = True
+                connections.cancel_scope.deadline = trio.current_time() + grace()
                 for connection in self.slots:
                     connection.close_if_idle()
         finally:
             bound.close()
+
+    async def _retire(self) -> None:
+        """Wait until no connection that was used lately is idle, for LAST_REQUEST seconds at most."""
+        with trio.move_on_after(LAST_REQUEST):
+            while self.slots.idle_since(trio.current_time() - LATELY):
+                await self._room.park()
+
+    async def _leave_at(self, leaving: trio.Event) -> None:
+        await leaving.wait()
+        self.stopping = True
 
     async def _accept(self, bound: socket.socket, nursery: trio.Nursery) -> None:
         """Accept connections until cancelled."""
@@ -168,7 +197,10 @@ class Acceptor(Generic[C]):
     def _begin(self, bound: socket.socket, nursery: trio.Nursery) -> None:
         accepted, _ = bound.accept()
         accepted.setblocking(False)
-        connection = self._connect(accepted)
+        self.begin(self._connect(accepted), nursery)
+
+    def begin(self, connection: C, nursery: trio.Nursery) -> None:
+        """Serve a connection for which there is a slot."""
         self.slots.add(connection, trio.current_time())
         nursery.start_soon(self._run, connection)
 

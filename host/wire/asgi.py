@@ -5,15 +5,14 @@ By one extension an app tells the listener whose request it handed over, which o
 it serves everything. By another, the listener of a Unix socket tells the app which process sent the request. By the
 third, an app does at once what needs no waiting: nearly always a short body has come with its head, and a short answer
 or event fits into the socket, so none needs a deadline or a scope to be cancelled by. A stream that waits for events
-has no task but that of its connection. By the fourth, an app reads once what the head of a request says: most clients
-repeat theirs.
+has no task but that of its connection, and a request that another process answers may be answered by another task. By
+the fourth, an app reads once what the head of a request says: most clients repeat theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from enum import Enum, auto
 from io import BytesIO
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -36,16 +35,21 @@ CLAIM = "colonnade.claim"
 PEER = "colonnade.peer"
 IMMEDIATE = "colonnade.immediate"
 FINDINGS = "colonnade.findings"
+REPEAT = "colonnade.repeat"
+"""The finding about a head that begins the next request with it; see `Immediate.repeat`."""
 
 BODY_TIMEOUT = 10.0
 """Seconds in which the body of a request must have come."""
-HEARTBEAT_INTERVAL = 15.0
-"""Seconds of silence after which a stream gives a sign of life: some proxies end one that is silent for half a minute.
-"""
+HEARTBEAT_INTERVAL = 14.0
+"""Seconds of silence after which a stream gives a sign of life. Two of them are never 15 s apart, though the listener
+may be late by the time between two looks (client_socket.py): some proxies end a stream that is silent for half a
+minute."""
 CHUNK = 64 * 1024
 """Bytes of an answer that are handed to the listener at once."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 NO_CONNECTION_MESSAGE = "all connections of this server are in use; try again in a moment"
+MAX_FINDINGS = 8
+"""Findings about one head: those of a configuration before count no longer, and a head is repeated for days."""
 RETRY_AFTER = "1"
 """Seconds after which a client that found no free connection may try again."""
 
@@ -96,6 +100,12 @@ def examine_sender(scope: Scope) -> PeerProcess:
 class Immediate(Protocol):
     """The steps of a request that need no waiting. `receive` and `send` remain for everything else."""
 
+    async def receive(self) -> Event:
+        """ASGI's `receive`."""
+
+    async def send(self, event: Event) -> None:
+        """ASGI's `send`."""
+
     def take_scope(self) -> CallScope:
         """The scope for a call in the task of the request, at most one at a time. Its block must be the next thing that
         the task does, and end before the request does."""
@@ -110,6 +120,18 @@ class Immediate(Protocol):
         otherwise await what is returned, to send the rest, or the connection breaks. `moves` is called whenever a part
         of a long one was taken."""
 
+    def pass_on(self, response: bytes, size: int) -> Awaitable[None] | None:
+        """Send a whole response as another listener of this program wrote it, with a head of `size` bytes that says
+        nothing of its connection. Returns what `begin_response` does."""
+
+    def repeat(self, begin: Begin) -> bool:
+        """Have `begin` begin this request, and each that repeats its head on this connection and is as whole. True if
+        it has begun this one: the app returns without a checkpoint, and is not called for it again."""
+
+    def end_begun(self, *, in_task: bool = False) -> None:
+        """End a request that was begun, and whose answer was passed on; or have `Begun.go_on` called: from then on its
+        task alone may answer it."""
+
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """Have `serve` go on with the response in the same task, once the app has returned: a stream that may be idle
         for hours then holds nothing that the app has of its request."""
@@ -118,20 +140,28 @@ class Immediate(Protocol):
         """Send a part of the body of a response that has begun and has not ended. False if the client has not taken all
         of it: `wait_client` sends the rest."""
 
-    async def wait_client(self, seconds: float) -> Wait:
-        """Send the rest of a part, or wait until the client leaves, until `wake` is called, or until nothing was sent
-        for so many seconds. It takes the place of `receive`; what still comes of a body is dropped."""
+    async def wait_client(self, seconds: float, sign: bytes) -> bool:
+        """Send the rest of a part, or wait until the client leaves or `wake` is called. Meanwhile `sign` is sent as a
+        part whenever nothing was for so many seconds. It takes the place of `receive`; what still comes of a body is
+        dropped. False if the client has left."""
 
     def wake(self) -> None:
         """End the present or next `wait_client`."""
 
 
-class Wait(Enum):
-    """The end of a wait for a client."""
+class Begun(Protocol):
+    """A request that was begun without the app, and that somebody else than the task of its connection may answer, by
+    `Immediate.pass_on` and `end_begun`. Meanwhile that task waits for its client."""
 
-    WOKEN = auto()
-    SILENT = auto()
-    LEFT = auto()
+    async def go_on(self) -> None:
+        """Answer it in the task of its connection: its client has sent something or left, or it is too much."""
+
+    def give_up(self) -> None:
+        """Its connection has ended."""
+
+
+Begin: TypeAlias = "Callable[[Immediate, bytes], Begun | None]"
+"""Begins a request with this body; None if the app is to serve it."""
 
 
 def immediate(scope: Scope) -> Immediate | None:
@@ -149,7 +179,10 @@ def of_head(scope: Scope, find: Callable[[Scope], T]) -> T:
     try:
         return findings[find]
     except KeyError:
-        found = findings[find] = find(scope)
+        found = find(scope)
+        if len(findings) >= MAX_FINDINGS:
+            findings.clear()
+        findings[find] = found
         return found
 
 
@@ -163,6 +196,10 @@ class Headers:
         self._values: dict[str, list[str]] = {}
         for name, value in raw:
             self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip(" \t"))
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Each header with each of its values."""
+        return ((name, value) for name, values in self._values.items() for value in values)
 
     def all(self, name: str) -> list[str]:
         return self._values.get(name, [])
@@ -203,16 +240,23 @@ async def read_body_untimed(
         ClientGone: it will not come.
     """
     body = BytesIO()  # as in `HttpResponse.body`
+    last = b""  # a part that waits for the next one, since two are joined with less copying
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientGone
         part: bytes = event.get("body", b"")
-        if body.tell() + len(part) > limit:
+        if body.tell() + len(last) + len(part) > limit:
             raise BodyTooLarge
         on_part(len(part))
-        body.write(part)
-        if not event.get("more_body", False):
+        if event.get("more_body", False):
+            body.write(last)
+            last = part
+        elif body.tell() == 0:
+            return last + part
+        else:
+            body.write(last)
+            body.write(part)
             return body.getvalue()
 
 

@@ -24,16 +24,16 @@ import trio
 
 from .acceptor import Acceptor, ListenerLimits
 from .asgi import CLAIM, PEER, ASGIApp
+from .buffered_tls import BufferedTls
 from .certificate import Certificate
 from .deadlines import Timed, clock_of_run
 from .descent import examine_peer
 from .portions import Portions
-from .server_tls import ServerTls
 
 CHUNK = 64 * 1024
 """Bytes for which a client has `write_timeout`, so that a long answer may take as long as its client needs."""
-ALARMS_A_SECOND = 16
-"""Moments in a second at which deadlines of connections are looked at."""
+ALARMS_A_SECOND = 4
+"""Moments in a second at which deadlines of connections are looked at: each is late by the time between two at most."""
 
 
 class ListenerParts:
@@ -49,12 +49,12 @@ class ListenerParts:
         self,
         app: ASGIApp,
         limits: ListenerLimits,
-        connect: Callable[[socket.socket, ServerTls | None], ClientSocket],
+        connect: Callable[[socket.socket, BufferedTls | None], ClientSocket],
         certificate: Certificate | None,
         protocol: str,
     ) -> None:
         def begin(accepted: socket.socket) -> ClientSocket:
-            tls = None if certificate is None else ServerTls(certificate.contexts[protocol])
+            tls = None if certificate is None else BufferedTls(certificate.contexts[protocol], certificate.accepts)
             return connect(accepted, tls)
 
         self.acceptor: Acceptor[ClientSocket] = Acceptor(app, limits, begin)
@@ -68,18 +68,27 @@ Address: TypeAlias = tuple[str, int] | None
 
 
 class ClientSocket(Timed):
-    """The connection of one client. A subclass serves a protocol in `run`."""
+    """The connection of one client. A subclass serves a protocol in `run`.
 
-    __slots__ = ("_client", "_closed", "_extensions", "_fd", "_here", "_socket", "_tls", "_writing", "scheme", "server")
+    Args:
+        accepted: its socket; None if a subclass moves the bytes in another way.
+    """
 
-    def __init__(self, server: ListenerParts, accepted: socket.socket, tls: ServerTls | None) -> None:
+    __slots__ = (
+        "_client", "_closed", "_extensions", "_fd", "_here", "_socket", "_tls", "_writing", "is_writing", "scheme",
+        "server",
+    )  # fmt: skip
+
+    def __init__(self, server: ListenerParts, accepted: socket.socket | None, tls: BufferedTls | None) -> None:
         super().__init__(clock_of_run(), trio.current_time() + server.acceptor.limits.head_timeout)
         self.server = server
-        self._socket = accepted
+        if accepted is not None:
+            self._socket, self._fd = accepted, accepted.fileno()
         self._tls = tls
         self.scheme = "http" if tls is None else "https"
-        self._fd = accepted.fileno()
         self._writing = trio.Lock()
+        self.is_writing = False
+        """Whether the client has not taken all of what was written."""
         self._client: Address = None
         self._here: Address = None
         self._extensions: dict[str, object] = {}
@@ -109,7 +118,7 @@ class ClientSocket(Timed):
 
     # TLS
 
-    async def _shake_hands(self, tls: ServerTls) -> bytes | None:
+    async def _shake_hands(self, tls: BufferedTls) -> bytes | None:
         """Returns what came behind the handshake; None if there is no TLS with this client."""
         is_done = False
         received = b""
@@ -139,12 +148,12 @@ class ClientSocket(Timed):
         except ssl.SSLError:
             return None
 
-    def decrypt(self, tls: ServerTls, data: bytes) -> bytes:
+    def decrypt(self, tls: BufferedTls, data: bytes) -> bytes:
         """The content of received bytes; none if a record is not complete. Raises OSError if they are no TLS."""
         content = tls.decrypt(data)
         # OpenSSL may have something to say, such as that it does not agree upon keys again. It waits for the next
         # content, unless that cannot be soon.
-        said = b"" if content or self._writing.locked() else tls.take_output()
+        said = b"" if content or self.is_writing else tls.take_output()
         if said and self._write_now(said) < len(said):
             self.abort()
         return content
@@ -167,10 +176,16 @@ class ClientSocket(Timed):
             await rest
 
     def begin_write(self, data: Buffer) -> Coroutine[Any, Any, None] | None:
-        """Write what can be written now: nearly always all of it. Otherwise await what is returned, as for `write`."""
+        """Write what can be written now: nearly always all of it. Otherwise await what is returned, as for `write`.
+        Raises nothing, since others than the task of the connection write, too: the clock of deadlines is one of them.
+        """
         if self._tls is not None and not self._closed:
-            data = self._tls.encrypt(data)
-        if self._writing.locked():
+            try:
+                data = self._tls.encrypt(data)
+            except ssl.SSLError:
+                self.abort()
+                return None
+        if self.is_writing:
             return self._write_rest(data)
         sent = self._write_now(data)
         return None if sent == len(data) else self._write_rest(data[sent:])
@@ -179,7 +194,7 @@ class ClientSocket(Timed):
         """`begin_write` of a head and a long body, of which no copy is made. `moves` is called when a part of what did
         not fit at once was taken."""
         sent = 0
-        if self._tls is None and not self._writing.locked():
+        if self._tls is None and not self.is_writing:
             sent = self._write_now(head, body)
         return None if sent == len(head) + len(body) else self._write_parts(head, body, sent, moves)
 
@@ -195,6 +210,7 @@ class ClientSocket(Timed):
         written = False
         try:
             async with self._writing:
+                self.is_writing = True
                 view = memoryview(data)
                 for start in range(0, len(data), CHUNK):
                     with trio.fail_after(self.server.acceptor.limits.write_timeout):
@@ -203,6 +219,7 @@ class ClientSocket(Timed):
         except (trio.TooSlowError, trio.ClosedResourceError):
             return
         finally:
+            self.is_writing = self._writing.locked()  # by whoever waited for the end of this
             if not written:
                 self.abort()
 
@@ -210,8 +227,11 @@ class ClientSocket(Timed):
         while data:
             if self._closed:
                 return
-            await trio.lowlevel.wait_writable(self._fd)
+            await self._wait_writable()
             data = data[self._write_now(data) :]
+
+    async def _wait_writable(self) -> None:
+        await trio.lowlevel.wait_writable(self._fd)
 
     def _write_now(self, data: Buffer, more: bytes = b"") -> int:
         if self._closed:
@@ -249,14 +269,15 @@ class ClientSocket(Timed):
         self.close()
 
     def wake_reader(self) -> None:
-        """End the waiting of a task that reads."""
-        trio.lowlevel.notify_closing(self._fd)
+        """End the waiting of a task that reads. None waits at a closed socket, whose number another may have."""
+        if not self._closed:
+            trio.lowlevel.notify_closing(self._fd)
 
     def close(self) -> None:
         """Close the socket. Tasks that read or write on it wake up; the kernel still delivers what was written."""
         if not self._closed:
-            self._closed = True
             self.wake_reader()
+            self._closed = True
             self._socket.close()
 
 

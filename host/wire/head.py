@@ -14,6 +14,10 @@ from typing import NamedTuple
 MAX_HEAD = 16 * 1024
 """Bytes of request line and fields together, including the empty line at the end."""
 MAX_FIELDS = 100
+ADDED_BYTES, ADDED_FIELDS = 512, 3
+"""The most that a head has more when another process of the fleet hands it over (host/fleet/forwarding.py): the fields
+of the hop, a length, the address of the process, and a space in each field. The client's own head was within its
+limits."""
 MAX_LENGTH_DIGITS = 20
 """Digits of a Content-Length, in requests and responses: leading zeros too, about whose number parsers disagree."""
 
@@ -31,6 +35,17 @@ class HeadRefusal(NamedTuple):
     why: str
 
 
+class HeadLimits(NamedTuple):
+    """The most bytes and fields of a head."""
+
+    size: int = MAX_HEAD
+    fields: int = MAX_FIELDS
+
+
+OF_CLIENTS = HeadLimits()
+OF_MEMBERS = HeadLimits(MAX_HEAD + ADDED_BYTES, MAX_FIELDS + ADDED_FIELDS)
+
+
 def head_end(received: bytes, searched: int = 0) -> int | None:
     """The number of bytes of the head at the start of `received`, including its empty line; None while it is not
     complete. The first `searched` bytes were searched before."""
@@ -38,17 +53,21 @@ def head_end(received: bytes, searched: int = 0) -> int | None:
     return None if end is None else end.end()
 
 
-def check_head(head: bytes) -> HeadRefusal | None:
+def too_long(limits: HeadLimits) -> HeadRefusal:
+    return HeadRefusal(431, f"the request head has more than {limits.size} bytes")
+
+
+def check_head(head: bytes, limits: HeadLimits = OF_CLIENTS) -> HeadRefusal | None:
     """The reason to refuse this complete head, or None."""
-    if len(head) > MAX_HEAD:
-        return HeadRefusal(431, f"the request head has more than {MAX_HEAD} bytes")
+    if len(head) > limits.size:
+        return too_long(limits)
     # Where parsers disagree about a lone CR or LF, one of them sees a header that the other does not.
     line_ends = head.count(b"\r\n")
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends:
         return HeadRefusal(400, "a line of the request head does not end with CR LF")
     request_line, *fields = head[:-4].split(b"\r\n")
-    if len(fields) > MAX_FIELDS:
-        return HeadRefusal(431, f"the request has more than {MAX_FIELDS} header fields")
+    if len(fields) > limits.fields:
+        return HeadRefusal(431, f"the request has more than {limits.fields} header fields")
     method, _, rest = request_line.partition(b" ")
     target, _, version = rest.partition(b" ")
     return _refuse_request_line(method, target, version) or _refuse_fields(fields, version)

@@ -22,6 +22,7 @@ import math
 import socket
 import struct
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
@@ -33,13 +34,13 @@ from hypercorn.trio import serve
 
 from .acceptor import GRACE, HTTP2_LIMITS, LINGER, ListenerLimits
 from .asgi import BODY_TIMEOUT, ASGIApp, Event, Receive, Scope, Send
+from .buffered_tls import OVERHEAD, BufferedTls
 from .certificate import Certificate
 from .client_socket import CHUNK, ClientSocket, ListenerParts
 from .head import MAX_HEAD, HeadRefusal
 from .port import bind_unix, unix_address
 from .request_head import INVALID, RequestHead, parse_head
 from .response import response_head
-from .server_tls import OVERHEAD, ServerTls
 from .slots import Phase
 
 MAX_STREAMS = 100
@@ -75,14 +76,15 @@ async def serve_http2(
     bound: socket.socket,
     *,
     certificate: Certificate | None = None,
+    leaving: trio.Event | None = None,
     stop: trio.Event | None = None,
-    grace: float = GRACE,
+    grace: Callable[[], float] = lambda: GRACE,
     limits: ListenerLimits = HTTP2_LIMITS,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` as `listener.serve_http` does, over HTTP/2 alone: with TLS if there is a certificate, else to clients
     that know that it is HTTP/2. The scopes have the extension of `asgi.claim`."""
-    await _Http2Server(app, limits, certificate).acceptor.serve(bound, stop, grace, task_status)
+    await _Http2Server(app, limits, certificate).acceptor.serve(bound, leaving, stop, grace, task_status)
 
 
 class _Http2Server(ListenerParts):
@@ -163,7 +165,7 @@ class Http2Connection(ClientSocket):
 
     server: _Http2Server
 
-    def __init__(self, server: _Http2Server, accepted: socket.socket, tls: ServerTls | None) -> None:
+    def __init__(self, server: _Http2Server, accepted: socket.socket, tls: BufferedTls | None) -> None:
         super().__init__(server, accepted, tls)
         self._inner: trio.SocketStream
         self._requests: dict[_Http2Request, None] = {}
@@ -274,7 +276,7 @@ class Http2Connection(ClientSocket):
 
     async def _calm(self) -> None:
         """Disconnect a client that was too busy, and tell it why if that does not stand in the middle of a frame."""
-        if self._answers.is_between and not self._writing.locked():
+        if self._answers.is_between and not self.is_writing:
             await self.write(_FRAME.pack(0, 8, _GOAWAY, 0, 0) + struct.pack(">LL", 0, _ENHANCE_YOUR_CALM))
         self.close()
         await self._inner.send_eof()

@@ -695,6 +695,8 @@ def _with_fields(headers: Headers, fields: tuple[tuple[str, str], ...]) -> Heade
 
 
 def _is_response_to(message: Message | Malformed | LongMessage, id: Id) -> bool:
+    if type(message) is Success:  # a union of types takes as long to make as all of this
+        return _means(message.id, id)
     if isinstance(message, LongMessage):
         return message.envelope.is_answer and _means(message.envelope.id, id)
     if isinstance(message, Malformed) and not message.answers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import select
 import socket
+from collections.abc import Awaitable
 from typing import Protocol
 
 import trio
@@ -22,11 +23,13 @@ LINE_ENDS = 128
 """Line ends in the bytes that are handled in one piece: 32 chunks, or two heads."""
 LIGHT = 1024
 """Bytes of which the line ends are not counted."""
-MAX_READ = 64 * 1024
+MAX_READ = 128 * 1024
+"""Bytes of one read: a body of a hundred kibibytes mostly comes with its head, and then it is copied once."""
 MAX_WRITE = 64 * 1024
 """Bytes for which a server has WRITE_TIMEOUT: a long request may take as long as its caller waits."""
 STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
+_HEAD = re.compile(rb"(?:[^\r\n]++\r\n){1,%d}+\r\n" % (LINE_ENDS // 2 - 1))
 _LINES = re.compile(rb"(?:[^\r\n]*+[\r\n]){1,%d}+" % LINE_ENDS)
 
 
@@ -37,11 +40,12 @@ class NothingSent(Exception):
 class ByteChannel(Protocol):
     """Bytes to and from one server. Its errors are STREAM_ERRORS."""
 
-    async def send(self, data: bytes, more: bytes = b"") -> None:
-        """Send all of the data, and what is `more` without a copy of it.
+    def send(self, data: bytes, more: bytes = b"") -> Awaitable[None] | None:
+        """Send all of the data, and what is `more` without a copy of it. None if that is done; otherwise await what is
+        returned.
 
-        Raises:
-            NothingSent: the connection is closed.
+        Raises, here or then:
+            NothingSent: the connection is closed. Also `receive` may say so.
             trio.TooSlowError: the server did not read it in time.
         """
 
@@ -69,15 +73,16 @@ class PlainChannel:
         self._look.register(sock, select.POLLIN)
         self._is_closed = False
 
-    async def send(self, data: bytes, more: bytes = b"") -> None:
+    def send(self, data: bytes, more: bytes = b"") -> Awaitable[None] | None:
         try:
             sent = self._socket.sendmsg((data, more)) if more else self._socket.send(data)
         except BlockingIOError:
             sent = 0
         except OSError as problem:
             raise NothingSent from problem
-        if sent == len(data) + len(more):
-            return
+        return None if sent == len(data) + len(more) else self._send_rest(data, more, sent)
+
+    async def _send_rest(self, data: bytes, more: bytes, sent: int) -> None:
         for part in (data, more):
             rest = memoryview(part)[sent:]
             sent = max(sent - len(part), 0)
@@ -145,11 +150,11 @@ class HttpConnection:
     """A connection that serves one request after another. After an exception it must be closed."""
 
     __slots__ = (
-        "_channel", "_given", "_received", "_turn", "_working", "expires_at", "idle_since", "is_quiet", "parser",
+        "_given", "_received", "_turn", "_working", "channel", "expires_at", "idle_since", "is_quiet", "parser",
     )  # fmt: skip
 
     def __init__(self, channel: ByteChannel, turn: Turn) -> None:
-        self._channel = channel
+        self.channel = channel
         self.is_quiet = channel.is_quiet
         self._turn = turn
         self._working = False
@@ -168,24 +173,33 @@ class HttpConnection:
         Raises:
             Broken: the connection broke, or the response is not valid HTTP/1.1.
         """
+        written = await self.send(request, more)
+        try:
+            await self.read_head()
+        except Broken as broken:
+            broken.unwritten = broken.unwritten or (broken.unanswered and not written)
+            raise
+
+    async def send(self, request: bytes, more: bytes = b"") -> bool:
+        """Send a request, as `exchange`. False if nothing of it was sent: the connection is closed."""
         await trio.lowlevel.checkpoint_if_cancelled()  # sending has no checkpoint if the request fits into the socket
         self.parser.begin()
         self._working = False
-        written = True
         try:
-            await self._channel.send(request, more)
+            if (rest := self.channel.send(request, more)) is not None:
+                await rest
         except trio.TooSlowError:
             raise Broken(READS_NOTHING) from None
         except NothingSent:
-            written = False
+            return False
         except STREAM_ERRORS:
             pass  # the server may have refused the request before it read all of it
-        try:
-            while not self.parser.head_done:
-                await self._fill()
-        except Broken as broken:
-            broken.unwritten = broken.unanswered and not written
-            raise
+        return True
+
+    async def read_head(self) -> None:
+        """Read the response up to the end of the head; raises as `exchange` does."""
+        while not self.parser.head_done:
+            await self._fill()
 
     async def read(self) -> bytes:
         """Wait for a piece of the body; none at its end.
@@ -207,10 +221,12 @@ class HttpConnection:
             await trio.lowlevel.checkpoint_if_cancelled()
         if self._given == len(self._received):
             try:
-                self._received = await self._channel.receive(at_once=in_body)
-            except STREAM_ERRORS as problem:
+                self._received = await self.channel.receive(at_once=in_body)
+            except (*STREAM_ERRORS, NothingSent) as problem:
                 self._received, self._given = b"", 0
-                raise Broken(CONNECTION_BROKE, unanswered=not self.parser.started) from problem
+                broken = Broken(CONNECTION_BROKE, unanswered=not self.parser.started)
+                broken.unwritten = isinstance(problem, NothingSent)
+                raise broken from problem
             self._given = 0
             if not self._received:
                 if self.parser.end():
@@ -218,16 +234,27 @@ class HttpConnection:
                 raise Broken(NOT_HTTP, unanswered=not self.parser.started)
         self._working = True
         self._turn.begin()
-        received, begin = self._received, self._given
-        self._given = len(received) if in_body or len(received) <= LIGHT else some_lines(received, begin)
         try:
-            self.parser.feed(received[begin : self._given])  # no copy if that is all
+            self._feed()
         except TooManyInterim:
             raise Broken(TOO_MANY_INTERIM) from None
         except BadResponse as problem:
             raise Broken(NOT_HTTP) from problem
-        if self.parser.complete and self._given == len(received):
+        if self.parser.complete and self._given == len(self._received):
             self._received, self._given = b"", 0  # a kept connection holds no response
+
+    def _feed(self) -> None:
+        """Give the parser the next piece of what was received. A head goes first: if a body with a length follows, its
+        lines need not be counted, which would take longer than all else that is done with it here."""
+        parser, received, at = self.parser, self._received, self._given
+        is_light = len(received) <= LIGHT
+        if not (is_light or parser.head_done) and (head := _HEAD.match(received, at)) is not None:
+            parser.feed(head[0])
+            self._received, at = received[head.end() :], 0
+            received = self._received
+        self._given = len(received) if is_light or parser.left else some_lines(received, at)
+        if at < self._given:
+            parser.feed(received[at : self._given])  # no copy if that is all
 
     @property
     def is_reusable(self) -> bool:
@@ -237,7 +264,7 @@ class HttpConnection:
         return parser.complete and parser.reusable and self._given == len(self._received)
 
     def close(self) -> None:
-        self._channel.close()
+        self.channel.close()
 
 
 def some_lines(data: bytes, at: int) -> int:

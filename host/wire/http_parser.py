@@ -215,12 +215,13 @@ class ResponseParser:
         if self.complete:
             self.reusable = False
             return
-        if self.left:
-            self._body.append(data[: self.left])
-            self.left -= len(self._body[-1])
-            self.complete = not self.left
-            if len(self._body[-1]) < len(data):
-                self.reusable = False
+        left = self.left
+        if left:
+            if len(data) > left:
+                data, self.reusable = data[:left], False
+            self._body.append(data)
+            self.left = left = left - len(data)
+            self.complete = not left
             return
         assert self._parser is not None
         try:

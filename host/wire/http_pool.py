@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 
 import certifi
@@ -104,6 +104,11 @@ class PooledResponse:
         value = self._fields.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """All header fields, by their names in lower case; the values of several are joined with commas."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self._fields.items()}
+
     def is_repeated(self, name: str) -> bool:
         """Whether there are several fields of this name."""
         return name.encode() in self._repeated
@@ -163,11 +168,7 @@ class Pool:
             Unreachable: no connection could be made.
             Broken: the connection broke, or the response is not valid HTTP/1.1.
         """
-        head = self._rendered(method, url, headers)
-        begin = head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n" % (head, len(body))
-        rest = body or b""
-        if len(rest) <= MAX_WRITE:
-            begin, rest = begin + rest, b""
+        begin, rest = with_length(self._rendered(method, url, headers), body)
         connection, was_written = self._take_idle(), False
         while True:
             idle = connection is not None
@@ -185,19 +186,41 @@ class Pool:
                 await connection.exchange(begin, rest)
                 return PooledResponse(self, connection)
             except Broken as broken:
-                self._close(connection)
+                self.close(connection)
                 if not idle or not (broken.unwritten or (broken.unanswered and repeatable)):
                     raise
                 was_written = was_written or not broken.unwritten
                 connection = self._take_idle() if broken.unwritten else None
             except BaseException:
-                self._close(connection)
+                self.close(connection)
                 raise
+
+    def take(self) -> HttpConnection | None:
+        """A connection that is there, for a caller that sends a whole request over its channel, takes a whole response
+        from it or has `read` do so, and gives it back. None if there is none."""
+        connection = self._take_idle()
+        if connection is not None:
+            self._busy.add(connection)
+        return connection
+
+    async def read(self, connection: HttpConnection) -> PooledResponse:
+        """The response to what was sent over the channel of a connection, as that of `request`.
+
+        Raises:
+            Broken: as `request`.
+        """
+        connection.parser.begin()
+        try:
+            await connection.read_head()
+        except BaseException:
+            self.close(connection)
+            raise
+        return PooledResponse(self, connection)
 
     def release(self, connection: HttpConnection) -> None:
         """Take back a connection after its response, or after as much of it as was wanted."""
         if not connection.is_reusable or connection not in self._busy:
-            self._close(connection)
+            self.close(connection)
             return
         self._busy.discard(connection)
         now, parser = self._now(), connection.parser
@@ -221,14 +244,18 @@ class Pool:
             if not self._idle:
                 self._may_expire = trio.Event()
 
+    def close_unused(self) -> None:
+        """Close the idle connections: the other side is about to."""
+        while self._idle:
+            self._idle.pop().close()
+
     def abort(self) -> None:
         """Close all connections at once, also those in use: whatever waits at one raises Broken, and so does every
         further request."""
         self._is_aborted = True
         for scope in self._connecting:
             scope.cancel()
-        while self._idle:
-            self._idle.pop().close()
+        self.close_unused()
         while self._busy:
             self._busy.pop().close()
 
@@ -236,7 +263,8 @@ class Pool:
         """Whether to close the connection that has been idle longest."""
         return longest.expires_at <= now or (len(self._idle) > MAX_IDLE and longest.idle_since + BURST_EXPIRY <= now)
 
-    def _close(self, connection: HttpConnection) -> None:
+    def close(self, connection: HttpConnection) -> None:
+        """Close a connection in the middle of a request."""
         self._busy.discard(connection)
         connection.close()
 
@@ -266,19 +294,32 @@ class Pool:
             raise unreachable(problem) from problem
 
     def _rendered(self, method: str, url: Url, headers: Headers) -> bytes:
-        """The head of a request, but for its length and its end. Those of the last lists of headers are kept, because
-        most requests have one of them; their receiver does not change them."""
+        """`render_head`. Those of the last lists of headers are kept, because most requests have one of them; their
+        receiver does not change them."""
         kept = self._heads.get(id(headers))
         if kept is not None and kept[0] is headers and kept[1] is url and kept[2] == method:
             return kept[3]
-        fields = b"".join([b"%b: %b\r\n" % field for field in headers])
-        if fields.count(b"\n") != len(headers) or not _FIELDS.fullmatch(fields):
-            raise LinkLost("a header of the request has characters that it must not have")
-        head = f"{method} {url.target} HTTP/1.1\r\nHost: {url.authority}\r\n".encode("ascii") + fields
+        head = render_head(method, url, headers)
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
         self._heads[id(headers)] = headers, url, method, head
         return head
+
+
+def render_head(method: str, url: Url, headers: Headers) -> bytes:
+    """The head of a request, but for its length and its end; raises LinkLost."""
+    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+    if fields.count(b"\n") != len(headers) or not _FIELDS.fullmatch(fields):
+        raise LinkLost("a header of the request has characters that it must not have")
+    return f"{method} {url.target} HTTP/1.1\r\nHost: {url.authority}\r\n".encode("ascii") + fields
+
+
+def with_length(head: bytes, body: bytes | None) -> tuple[bytes, bytes]:
+    """A request with this head of `render_head`: its beginning, and the rest of a long one, which is not copied."""
+    if body is None:
+        return head + b"\r\n", b""
+    begin = b"%bcontent-length: %d\r\n\r\n" % (head, len(body))
+    return (begin + body, b"") if len(body) <= MAX_WRITE else (begin, body)
 
 
 async def open_channel(url: Url) -> ByteChannel:

@@ -443,8 +443,9 @@ class Origin:
                 # nginx and servers in Go respond so to plain HTTP where they expect TLS.
                 self._may_want_tls = answer.status == 400 and answer.media_type != JSON
             is_redirect = 300 <= answer.status < 400
-            further = self._redirect_target(method, address, answer) if is_redirect and hops < MAX_REDIRECTS else None
-            if further is None:
+            if not is_redirect or hops == MAX_REDIRECTS:
+                break
+            if (further := self._redirect_target(method, address, answer)) is None:
                 break
             await answer.discard()
             address = further

@@ -28,35 +28,34 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import formatdate
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import trio
 
 from .acceptor import (
     DEFAULT_LIMITS,
     GRACE,
+    LAST_REQUEST,
     LINGER,
     MANY_CONNECTIONS,
     RESUME_SPREAD,
     ListenerLimits,
 )
-from .asgi import FINDINGS, IMMEDIATE, ASGIApp, Event, Scope, Wait
-from .certificate import Certificate
+from .asgi import FINDINGS, IMMEDIATE, REPEAT, ASGIApp, Begin, Begun, Event, Scope
+from .buffered_tls import OVERHEAD, BufferedTls
+from .certificate import PROTOCOLS, Certificate
 from .chunked import BadChunk, ChunkedBody
 from .client_socket import CHUNK, ClientSocket, ListenerParts
 from .deadlines import CallScope
-from .head import MAX_HEAD, HeadRefusal
-from .request_head import INVALID, KnownHead, RequestHead, find_head, parse_head
+from .head import MAX_HEAD, OF_CLIENTS, HeadRefusal
+from .request_head import INVALID, LONGEST_KNOWN, KnownHead, RequestHead, SharedHeads, find_head, parse_head
 from .response import ResponseEncoder, response_head
-from .server_tls import OVERHEAD, ServerTls
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 _IDLE, _REQUEST = Phase.IDLE, Phase.REQUEST  # for speed; see RESOURCE in protocol/methods.py
 _READ_AHEAD = MAX_HEAD
 """Bytes of the next requests that a connection keeps while one is answered. They are not charged, and a thousand
 connections may have them."""
-_LONGEST_KNOWN_HEAD = 2048
-"""Bytes of a head that is remembered, because most clients repeat theirs."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _log = logging.getLogger("colonnade.listener")
@@ -67,9 +66,12 @@ async def serve_http(
     bound: socket.socket,
     *,
     certificate: Certificate | None = None,
+    leaving: trio.Event | None = None,
     stop: trio.Event | None = None,
-    grace: float = GRACE,
+    grace: Callable[[], float] = lambda: GRACE,
     limits: ListenerLimits = DEFAULT_LIMITS,
+    heads: SharedHeads | None = None,
+    connection: type[ClientConnection] | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set; see `Acceptor.serve`. ASGI's lifespan is not used.
@@ -80,15 +82,26 @@ async def serve_http(
 
     Args:
         certificate: serve TLS. Each new connection gets the certificate of then.
+        heads: remembers heads for all connections; by default, each remembers its last one.
+        connection: serves each connection; by default it speaks HTTP/1.1.
     """
-    await _Server(app, limits, certificate).acceptor.serve(bound, stop, grace, task_status)
+    server = HttpListener(app, limits, certificate, heads, connection or ClientConnection)
+    await server.acceptor.serve(bound, leaving, stop, grace, task_status)
 
 
-class _Server(ListenerParts):
+class HttpListener(ListenerParts):
     """The parts that all connections of one listener share."""
 
-    def __init__(self, app: ASGIApp, limits: ListenerLimits, certificate: Certificate | None) -> None:
-        super().__init__(app, limits, partial(ClientConnection, self), certificate, "http/1.1")
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: ListenerLimits,
+        certificate: Certificate | None,
+        heads: SharedHeads | None,
+        connection: type[ClientConnection],
+    ) -> None:
+        super().__init__(app, limits, partial(connection, self), certificate, connection.protocol)
+        self.heads = heads
         self._second = -1
         self._date = b""
 
@@ -104,36 +117,47 @@ class _Server(ListenerParts):
 class ClientConnection(ClientSocket):
     """The connection of one client."""
 
-    __slots__ = ("_busy", "_in_head", "_known", "_overfull", "_request", "buffer", "calls")
+    __slots__ = ("_begun", "_busy", "_in_head", "_known", "_overfull", "_request", "_wakes", "buffer", "calls")
 
-    server: _Server
+    protocol: ClassVar = PROTOCOLS[0]
+    """The protocol over TLS that the other side is offered, as a key of `Certificate.contexts`."""
+    server: HttpListener
 
-    def __init__(self, server: _Server, accepted: socket.socket, tls: ServerTls | None) -> None:
+    def __init__(self, server: HttpListener, accepted: socket.socket | None, tls: BufferedTls | None) -> None:
         super().__init__(server, accepted, tls)
         self.buffer = b""
         """Bytes that were received and belong to no head or body yet."""
         self.calls = CallScope(stays=True)
         """The scope of what is done in the task of the connection for its requests."""
-        self._request: _Request | None = None
+        self._request: ServedRequest | None = None
+        self._begun: Begun | None = None
+        """The work of others for the present request, while the task of the connection waits for its client."""
         self._known: KnownHead | None = None
         self._overfull: trio.Event | None = None
+        self._wakes = 0
+        """The number of times that a task that reads was to be woken."""
         self._in_head = True
         self._busy = False
 
     async def run(self) -> None:
         try:
             received = await self.open()
-            if received is None:
-                return
-            self.buffer = received
-            while (head := await self._next_head()) is not None:
-                answering = self._answer(head)
-                del head  # see `go_on`
-                if not await answering:
-                    break
+            if received is not None:
+                await self.serve(received)
         finally:
+            if self._begun is not None:
+                self._begun.give_up()
             self.calls.close()
             self._extensions = {}
+
+    async def serve(self, received: bytes) -> None:
+        """Serve the requests of the connection, of which these bytes have come."""
+        self.buffer = received
+        while (head := await self._next_head()) is not None:
+            answering = self._answer(head)
+            del head  # see `go_on`
+            if not await answering:
+                break
 
     # Heads
 
@@ -153,11 +177,16 @@ class ClientConnection(ClientSocket):
                 searched = len(self.buffer)
                 self._wait_for_rest_of_head()
             data = await self.receive()
-            if not data:
+            if self._request is not None:
+                self.buffer += data
+                if not await self._go_on(self._request):
+                    return None
+            elif not data:
                 if self.buffer and not self._closed:
                     await self._refuse(INVALID)
                 return None
-            self.buffer += data
+            else:
+                self.buffer += data
         return None
 
     def _take_head(self, searched: int) -> RequestHead | HeadRefusal | None:
@@ -167,14 +196,15 @@ class ClientConnection(ClientSocket):
         if known is not None:
             self.buffer = self.buffer[known[1] :]
             return known[0]
-        size = find_head(self.buffer, searched)
+        shared = self.server.heads
+        size = find_head(self.buffer, searched, OF_CLIENTS if shared is None else shared.limits)
         if not isinstance(size, int):
             return size
         head = self.buffer[:size]
-        parsed = parse_head(head)
+        parsed = parse_head(head) if shared is None else shared.parse(head)
         if isinstance(parsed, RequestHead):
             self.buffer = self.buffer[size:]
-            if size <= _LONGEST_KNOWN_HEAD:
+            if size <= LONGEST_KNOWN and shared is None:
                 self._known = KnownHead(head, parsed)
         return parsed
 
@@ -186,7 +216,7 @@ class ClientConnection(ClientSocket):
             self._in_head = True
             deadline = now + self.server.acceptor.limits.head_timeout
         if slots.incomplete_heads > MANY_HEADS:
-            deadline = min(deadline, now + INCOMPLETE_TIMEOUT + random.random() * RESUME_SPREAD)
+            deadline = min(deadline, now + INCOMPLETE_TIMEOUT)
         self.deadline = deadline
 
     async def _refuse(self, refusal: HeadRefusal) -> None:
@@ -211,27 +241,70 @@ class ClientConnection(ClientSocket):
         self._busy, self._deadline = True, math.inf
         acceptor.slots.set_phase(self, _REQUEST, self.server.now())
         try:
-            request = self._request = _Request(self, head)
+            request = self._request = ServedRequest(self, head)
         except BadChunk:
             await self._refuse(INVALID)
             return False
+        begin: Begin | None = head.findings.get(REPEAT)
+        if begin is not None and self.begin(request, begin):
+            return True
         method, path = head.method, head.raw_path
         try:
             await acceptor.app(self._scope(head, request), request.receive, request.send)
+            if self._begun is not None:
+                return True
             if request.going_on is not None:
-                del head
+                del head, begin
                 self._known = None
                 going_on, request.going_on = request.going_on(), None
                 await going_on
         except Exception:  # noqa: BLE001 - one request's failure is not the connection's
             _log.exception("the app failed on %s %r", method, path)
         finally:
+            if self._begun is None:
+                request.end()
+        return self._may_keep(request) or await self._end_after(request)
+
+    def begin(self, request: ServedRequest, begin: Begin) -> bool:
+        """See `asgi.Immediate.repeat`."""
+        if not request.is_whole or request._given or self.buffer:
+            return False
+        self._begun = begin(request, request._content)
+        request._given = self._begun is not None
+        return request._given
+
+    async def _go_on(self, request: ServedRequest) -> bool:
+        """Go on with a request that was begun. False if the connection has ended with it."""
+        begun, self._begun = self._begun, None
+        try:
+            if begun is not None:
+                await begun.go_on()
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("the app failed on a request that it had begun")
+        finally:
             request.end()
-            self._request = None
+        return self._may_keep(request) or await self._end_after(request)
+
+    def end_begun(self, request: ServedRequest, *, in_task: bool) -> None:
+        """See `asgi.Immediate`."""
+        if not in_task:
+            self._begun = None
+            request.end()
+        if in_task or not self._may_keep(request):
+            self.wake_reader()
+
+    def _may_keep(self, request: ServedRequest) -> bool:
+        """Whether another request may follow the one that has ended."""
         response = request.response
-        if response.is_complete and request.keeps_alive and not acceptor.stopping and not self._closed:
-            self._become_idle()
-            return True
+        if not (response.is_complete and request.keeps_alive) or self.server.acceptor.stopping or self._closed:
+            return False
+        self._request = None
+        self._become_idle()
+        return True
+
+    async def _end_after(self, request: ServedRequest) -> bool:
+        """End the connection after its last request."""
+        self._request, response = None, request.response
         if request.is_refused:
             pass
         elif response.is_unsent:
@@ -241,7 +314,7 @@ class ClientConnection(ClientSocket):
         await self._end(whole=request.is_whole)
         return False
 
-    def _scope(self, head: RequestHead, request: _Request) -> Scope:
+    def _scope(self, head: RequestHead, request: ServedRequest) -> Scope:
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.1"},
@@ -272,14 +345,15 @@ class ClientConnection(ClientSocket):
 
     # Reading
 
-    async def receive(self, request: _Request | None = None) -> bytes:
+    async def receive(self, request: ServedRequest | None = None) -> bytes:
         """The next bytes; b"" at the end of input, or when the connection or the request has ended. Lets other tasks
         run in any case.
 
         Args:
             request: they are for this request: for its body, or to notice that its client leaves.
         """
-        while not self._closed:
+        wakes = self._wakes
+        while not self._closed and self._wakes == wakes:  # also if a part of a record came at the same time
             try:
                 if request is None:
                     size = _READ_AHEAD
@@ -317,6 +391,7 @@ class ClientConnection(ClientSocket):
 
     def wake_reader(self) -> None:
         super().wake_reader()
+        self._wakes += 1
         if self._overfull is not None:
             self._overfull.set()
 
@@ -337,7 +412,11 @@ class ClientConnection(ClientSocket):
             self.close()
 
     def close_if_idle(self) -> None:
-        if not self._busy:
+        if self._busy:
+            return
+        if self._in_head or self.unread():
+            self.deadline = min(self.deadline, self.server.now() + LAST_REQUEST)
+        else:
             self.close()
 
     async def _end(self, *, whole: bool) -> None:
@@ -350,7 +429,7 @@ class ClientConnection(ClientSocket):
         if self._closed or (whole and not self.buffer and not self.unread()):
             self.close()
             return
-        if self._writing.locked():  # a task that the app left behind waits for the client to take its bytes
+        if self.is_writing:  # a task that the app left behind waits for the client to take its bytes
             self.abort()
             return
         self._busy = True
@@ -365,21 +444,24 @@ class ClientConnection(ClientSocket):
         self.close()
 
 
-class _Request:
+class ServedRequest:
     """One request as its app sees it. One task at a time may call `receive`. Implements `asgi.Immediate`."""
 
     __slots__ = (
         "_chunked",
         "_connection",
         "_content",
+        "_findings",
         "_given",
         "_has_left",
         "_is_sending",
+        "_is_woken",
+        "_later",
         "_left",
         "_reading",
         "_rest",
+        "_sign",
         "_silence",
-        "_wait",
         "_waits_for_continue",
         "going_on",
         "is_ended",
@@ -403,6 +485,7 @@ class _Request:
         """Another request may follow on the connection."""
         self.take_scope = connection.calls.take
         self._connection = connection
+        self._findings = head.findings
         self._waits_for_continue = head.expects_continue
         self._chunked = ChunkedBody() if head.length is None else None
         self._left = head.length or 0  # bytes of a body of known length that have not come
@@ -412,9 +495,11 @@ class _Request:
         self._reading = False
         self._rest: Coroutine[Any, Any, None] | None = None
         """Sends the rest of a part of the response."""
+        self._later = b""  # parts that follow that rest
         self._is_sending = False  # the client has not taken all of a whole response
-        self._silence = math.inf  # seconds without a part of the response that end the present `wait_client`
-        self._wait: Wait | None = None  # the end of `wait_client`, if that is known before
+        self._silence = math.inf  # seconds without a part after which `_sign` is sent in the present `wait_client`
+        self._sign = b""
+        self._is_woken = False  # so that the present or next `wait_client` ends
         self._take_body()
 
     @property
@@ -442,6 +527,15 @@ class _Request:
             self._connection.abort()
         if self._reading:
             self._connection.wake_reader()
+
+    def repeat(self, begin: Begin) -> bool:
+        """See `asgi.Immediate`."""
+        self._findings[REPEAT] = begin
+        return self._connection.begin(self, begin)
+
+    def end_begun(self, *, in_task: bool = False) -> None:
+        """See `asgi.Immediate`."""
+        self._connection.end_begun(self, in_task=in_task)
 
     def take_body(self, limit: int) -> bytes | None:
         """See `asgi.Immediate`."""
@@ -512,17 +606,31 @@ class _Request:
         self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, moves: Callable[[], object]
     ) -> Awaitable[None] | None:
         """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
-        if self.is_ended or self.is_refused:
+        if not self._may_begin():
             return None
-        if self.response.is_begun:
-            raise RuntimeError("a response was begun already")
-        ends = self._ends()
-        head, body = self.response.whole(status, headers, body, self._connection.server.date(), closes=ends)
-        self.keeps_alive, connection = not ends, self._connection
+        connection, ends = self._connection, not self.keeps_alive
+        head, body = self.response.whole(status, headers, body, connection.server.date(), closes=ends)
         is_long = len(body) > CHUNK
         rest = connection.begin_write_of(head, body, moves) if is_long else connection.begin_write(head + body)
         self._is_sending = rest is not None
         return None if rest is None else self._end_sending(rest)
+
+    def pass_on(self, response: bytes, size: int) -> Awaitable[None] | None:
+        """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
+        if not self._may_begin():
+            return None
+        rest = self._connection.begin_write(self.response.passed_on(response, size, closes=not self.keeps_alive))
+        self._is_sending = rest is not None
+        return None if rest is None else self._end_sending(rest)
+
+    def _may_begin(self) -> bool:
+        """Whether a whole response is sent now; then `keeps_alive` is decided."""
+        if self.is_ended or self.is_refused:
+            return False
+        if self.response.is_begun:
+            raise RuntimeError("a response was begun already")
+        self.keeps_alive = not self._ends()
+        return True
 
     async def _end_sending(self, rest: Awaitable[None]) -> None:
         await rest
@@ -530,37 +638,41 @@ class _Request:
 
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         """See `asgi.Immediate`."""
-        self.going_on = serve
+        self.going_on, self._findings = serve, {}
 
     def send_part(self, body: bytes) -> bool:
         """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
         if self.is_ended or self.is_refused:
             return True
-        self._rest = self._connection.begin_write(self.response.add(body, more=True))
-        if self._rest is not None:
+        connection, data = self._connection, self.response.part(body)
+        if self._rest is not None:  # of the sign, of which the app does not know
+            self._later += data
             self.wake()
-        self._set_alarm()
-        return self._rest is None
+            return False
+        self._rest = rest = connection.begin_write(data)
+        if rest is not None:
+            self.wake()
+        connection._deadline = connection.server.now() + self._silence  # later than it was, which needs no alarm
+        return rest is None
 
-    async def wait_client(self, seconds: float) -> Wait:
+    async def wait_client(self, seconds: float, sign: bytes) -> bool:
         """See `asgi.Immediate`."""
         if self._rest is not None:
             await self._send_rest()
-            return Wait.WOKEN
-        self._silence = seconds
+            return True
+        self._silence, self._sign = seconds, sign
         self._set_alarm()
         try:
-            while self._wait is None and not self._has_left:
+            while not (self._is_woken or self._has_left):
                 await self._read()
                 self._drop_body()
         finally:
             self._silence = math.inf
             self._set_alarm()
-            found, self._wait = self._wait, None
-        if found is None:
-            return Wait.LEFT
-        self._has_left = self.is_ended
-        return found
+            is_woken, self._is_woken = self._is_woken, False
+        if is_woken:
+            self._has_left = self.is_ended
+        return is_woken
 
     def _drop_body(self) -> None:
         """Drop what came of a body that the app does not read: a client may send without end."""
@@ -569,12 +681,15 @@ class _Request:
         try:
             self._take_body()
         except BadChunk:
-            self._has_left, self._wait = True, None
+            self._has_left, self._is_woken = True, False
         self._content = b""
 
     async def _send_rest(self) -> None:
         assert self._rest is not None
         await self._rest
+        while self._later:
+            data, self._later = self._later, b""
+            await self._connection.write(data)
         self._rest = None
 
     def _set_alarm(self) -> None:
@@ -582,19 +697,18 @@ class _Request:
 
     def wake(self) -> None:
         """See `asgi.Immediate`."""
-        self._end_wait(Wait.WOKEN)
-
-    def end_silence(self) -> bool:
-        """End the wait of an app that has sent nothing for as long as it said. False if none waits."""
-        if self._silence == math.inf:
-            return False
-        self._end_wait(Wait.SILENT)
-        return True
-
-    def _end_wait(self, wait: Wait) -> None:
-        self._wait = wait
+        self._is_woken = True
         if self._reading:
             self._connection.wake_reader()
+
+    def end_silence(self) -> bool:
+        """Send the sign of an app that waits, and has sent nothing for as long as it said. False if none waits."""
+        if self._silence == math.inf:
+            return False
+        if self._rest is None:
+            self.send_part(self._sign)
+        self._set_alarm()
+        return True
 
     async def send(self, event: Event) -> None:
         """ASGI's `send`. Nothing is sent after the end of the request or of its connection."""

@@ -34,7 +34,11 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise OSError(error.errno, f"cannot listen on {host} port {port}: {reason}") from error
-    # Accepted sockets inherit these.
+    return prepare(bound)
+
+
+def prepare(bound: socket.socket) -> socket.socket:
+    """The same listening socket, with the options that those inherit which it accepts."""
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT)

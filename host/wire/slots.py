@@ -107,6 +107,11 @@ class Slots(Generic[C]):
         """Number of connections that have sent a part of a request head."""
         return sum(len(phases[Phase.HEAD]) for phases in self._phases.values())
 
+    def idle_since(self, time: float) -> bool:
+        """Whether a connection is idle, and has not been for longer than since then."""
+        newest = (next(reversed(phases[Phase.IDLE]), None) for phases in self._phases.values())
+        return any(each is not None and self._slots[each].since > time for each in newest)
+
     @property
     def full(self) -> bool:
         """Whether a connection must be closed before another one is accepted."""

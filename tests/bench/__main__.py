@@ -28,6 +28,7 @@ from tests.bench.cold_start import cold_starts
 from tests.bench.confined_starts import confined_starts
 from tests.bench.idle_memory import idle_memory
 from tests.bench.lanes import DECIDING, QUICK, SECTIONS
+from tests.bench.looks import looks
 from tests.bench.memory_in_flight import memory_in_flight
 from tests.bench.relay_starts import relay_starts
 from tests.bench.report import Report, figures_table, table
@@ -39,6 +40,7 @@ FIGURES = {
     "Starts in a sandbox": confined_starts,
     "Memory of idle streams": idle_memory,
     "Memory of calls in flight": memory_in_flight,
+    "Looks at the store": looks,
 }
 
 

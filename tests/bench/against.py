@@ -112,18 +112,28 @@ def lanes_of(sections: Sequence[Section], quick: bool) -> dict[str, Lane]:
 
 
 def measure(name: str, lane: Lane, theirs: Sequence[str], quick: bool) -> Pair:
-    """All starts and rounds of a lane.
+    """All starts and rounds of a lane of both checkouts; raises as `measure_pair` does."""
+
+    def sides(number: int) -> tuple[Lane, Lane]:
+        ours, other = (
+            replace(lane, contender=of_checkout(lane.contender, program, number)) for program in (OURS, theirs)
+        )
+        return ours, other
+
+    return measure_pair(name, lane, sides, quick)
+
+
+def measure_pair(name: str, lane: Lane, sides: Callable[[int], tuple[Lane, Lane]], quick: bool) -> Pair:
+    """All starts and rounds of a lane of two sides. `sides`: returns them for the start of a number.
 
     Raises:
-        RuntimeError: this checkout does not serve.
+        RuntimeError: the first side does not serve.
     """
     starts, rounds = (QUICK_STARTS, QUICK_ROUNDS) if quick else (STARTS, ROUNDS)
     seconds = lane.seconds * (QUICK_SECONDS if quick else 1) / 2
     found: list[float] = []
     for number in range(starts):
-        ours, other = (
-            replace(lane, contender=of_checkout(lane.contender, program, number)) for program in (OURS, theirs)
-        )
+        ours, other = sides(number)
         with ExitStack() as stack:
             bench = Bench(stack)
             loads = {}

@@ -35,14 +35,30 @@ def made(name: str) -> list[str]:
     """The command of a program of `fixed`: compiled, or where there is no compiler the same in Python."""
     if not (cc := compiler()):
         return [sys.executable, str(FIXED / f"{name}.py")]
-    program = BUILD / f"{name}-{fixed_hash()[:12]}"
+    return [_compiled(cc, FIXED / f"{name}.c", fixed_hash())]
+
+
+def made_forwarded() -> list[str]:
+    """The command of `forwarded.c`.
+
+    Raises:
+        NotInstalled: there is no compiler.
+    """
+    if not (cc := compiler()):
+        raise NotInstalled("there is no compiler (cc)")
+    source = HERE / "forwarded.c"
+    return [_compiled(cc, source, hashlib.sha256(fixed_hash().encode() + source.read_bytes()).hexdigest())]
+
+
+def _compiled(cc: str, source: Path, digest: str) -> str:
+    program = BUILD / f"{source.stem}-{digest[:12]}"
     if not program.exists():
         BUILD.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            new = Path(folder) / name
-            subprocess.run([cc, *FLAGS, "-o", new, FIXED / f"{name}.c"], check=True)
+            new = Path(folder) / source.stem
+            subprocess.run([cc, *FLAGS, "-o", new, source], check=True)
             new.rename(program)
-    return [str(program)]
+    return str(program)
 
 
 class NotInstalled(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from tests.bench.figures import Figure
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
 from tests.bench.lanes import COLONNADE
 from tests.bench.processes import stop
+from tests.kit.balancer import is_open
 from tests.kit.processes import processor_time
 from tests.real.running import COLONNADE as PROGRAM
+from tests.real.running import free_port
 
 PORT_OPEN, HELP = 250.0, 100.0
 """Milliseconds that they may take."""
@@ -28,9 +31,15 @@ def cold_starts(count: int) -> list[Figure]:
     """So many starts of each. The state is there from one start before, as it is from the second day on."""
     with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as name:
         folder = Path(name)
-        _port_open(folder)
+        _start(folder, serves=True)
         return [
-            Figure("port open", UNIT, PORT_OPEN, [_scaled(lambda: _port_open(folder)) for _ in range(count)]),
+            Figure("port open", UNIT, PORT_OPEN, [_scaled(lambda: _start(folder, serves=False)) for _ in range(count)]),
+            Figure(
+                "serve, until it serves",
+                UNIT,
+                None,
+                [_scaled(lambda: _start(folder, serves=True)) for _ in range(count)],
+            ),
             Figure("--help", UNIT, HELP, [_scaled(_help) for _ in range(count)]),
         ]
 
@@ -41,11 +50,12 @@ def _scaled(measure: Callable[[], float]) -> float:
     return seconds * 1000 * REFERENCE * 2 / (beside + yardstick())
 
 
-def _port_open(folder: Path) -> float:
-    upstream = Upstream(STDIO)
+def _start(folder: Path, *, serves: bool) -> float:
+    """Seconds until the port takes connections, or if it `serves`, until the host says so."""
+    upstream, port = Upstream(STDIO), free_port()
     start = COLONNADE.start(Target(upstream, [*made("upstream"), *upstream.arguments]), folder)
     process = subprocess.Popen(
-        start.command,
+        [*start.command, "--port", str(port)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -53,7 +63,11 @@ def _port_open(folder: Path) -> float:
     )
     assert process.stdout is not None
     with process.stdout:
-        process.stdout.readline()  # it names the address, so the port is open
+        if serves:
+            process.stdout.readline()
+        else:
+            while not is_open(port):
+                time.sleep(0.001)  # noqa: TID251 - no event loop runs here
         seconds = processor_time(process.pid)  # at once, as it goes on importing; no server runs yet
         stop(process)
     return seconds

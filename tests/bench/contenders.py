@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.bench.build import FIXED, HERE, NotInstalled, from_npm, from_pypi
+from tests.bench.build import FIXED, HERE, ROOT, NotInstalled, from_npm, from_pypi
 from tests.kit.certificates import write_certificate
 from tests.kit.kernel import has_namespaces
+from tests.kit.postgres import programs
 from tests.real.running import COLONNADE, free_port
 
 FASTMCP = "fastmcp==4.2.3"
@@ -154,6 +155,13 @@ def _over_tls(target: Target, folder: Path) -> Start:
     return _colonnade({"tls": {"cert": str(cert), "key": str(key)}}, {})(target, folder)
 
 
+def _fleet(target: Target, folder: Path) -> Start:
+    if programs() is None:
+        raise NotInstalled("PostgreSQL is not installed (PG_BIN)")
+    *_, file = _colonnade({}, {})(target, folder).command
+    return Start([sys.executable, "-m", "tests.bench.fleet", file], environment={"PYTHONPATH": str(ROOT)})
+
+
 def _confined(target: Target, folder: Path) -> Start:
     if not has_namespaces():
         raise NotInstalled("this system refuses namespaces")
@@ -199,6 +207,8 @@ OVER_TLS = Contender("Colonnade with TLS", _over_tls, tool="s#__echo")
 VIEWED = Contender("Colonnade with a view", _colonnade({}, {}, {"instructions": "All."}), tool="s#__echo")
 SEARCHED = Contender("Colonnade with a search", _colonnade({}, _RULED, {"search": "on"}), tool="s#__echo")
 """Its rule lets calls through call_tool pass."""
+FLEET = Contender("Colonnade in a fleet of two", _fleet, tool="s#__echo")
+"""It prints the URL of one; see `fleet.py`."""
 CONFINED = Contender("Colonnade with a sandbox", _confined, tool="s#__echo")
 COMPARED = (*COLONNADES, CONDITIONED, RULED, TWO_SECRETS, OVER_TLS, VIEWED, SEARCHED, CONFINED)
 """Contenders that another commit may have, too."""

@@ -42,11 +42,19 @@ class Sample:
         return self.processor / self.calls * 1e6 * self.scale
 
 
-def ratios(samples: Sequence[Sample], others: Sequence[Sample]) -> list[float]:
+def ratios(samples: Sequence[Sample], others: Sequence[Sample], beyond: Sequence[Sample] = ()) -> list[float]:
     """The cost divided by that of the other lane in the same round, for each round that both have. The yardstick plays
-    no part: both ran within seconds of each other."""
-    pairs = zip(samples, others, strict=False)
-    return [(one.processor / one.calls) / (other.processor / other.calls) for one, other in pairs]
+    no part: both ran within seconds of each other.
+
+    Args:
+        beyond: a lane whose cost is subtracted first.
+    """
+
+    def unscaled(samples: Sequence[Sample]) -> list[float]:
+        return [each.processor / each.calls for each in samples]
+
+    less = unscaled(beyond) if beyond else [0.0] * len(samples)
+    return [(one - known) / other for one, known, other in zip(unscaled(samples), less, unscaled(others), strict=False)]
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ class Report:
     def _limits(self) -> Iterator[Check]:
         for results in self.sections:
             for limit in results.section.limits:
-                one, other = (results.samples.get(lane) for lane in (limit.lane, limit.base))
-                measured = spread(ratios(one, other)) if one and other else None
+                taken = [results.samples.get(lane, []) for lane in limit.lanes]
+                measured = spread(ratios(*taken)) if all(taken) else None
                 yield Check(f"{limit.sentence} ({results.section.title})", limit.most, measured)
 
     def text(self) -> str:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.build import HERE, NotInstalled, made
+from tests.bench.build import HERE, NotInstalled, made, made_forwarded
 from tests.bench.contenders import STDIO, Contender, Target, Upstream
 from tests.bench.figures import Sample
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
@@ -86,6 +86,8 @@ class Bench:
         program = [*LARGE_ARGUMENT, str(lane.calls.argument)] if lane.calls.argument else self._load
         if lane.calls.notified:
             program = NOTIFIED
+        if lane.calls.forwarded:
+            program = made_forwarded()
         if lane.calls.way:
             program = [*SEARCHING, lane.calls.way]
         return stack.enter_context(loading([*program, *arguments]))

@@ -32,6 +32,10 @@ def test_ratios_end_with_the_rounds_that_both_have() -> None:
     assert ratios([sample(2.0, 1000)], [sample(1.0, 500), sample(9.0, 1)]) == [1.0]
 
 
+def test_what_a_call_costs_more_than_another_is_compared_too() -> None:
+    assert ratios([sample(5.0, 1000)], [sample(1.0, 1000)], [sample(3.0, 1000)]) == pytest.approx([2.0])
+
+
 def test_a_check_holds_up_to_its_limit() -> None:
     assert Check("cheap", 7.0, spread([7.0])).holds
     assert not Check("cheap", 7.0, spread([7.01])).holds

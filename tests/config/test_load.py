@@ -367,7 +367,9 @@ def test_what_is_told_of_an_endpoint(tmp_path: Path, listen: str, said: list[str
     assert [notice.partition(";")[0] for notice in made.notices] == said
 
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.yaml"))
+CONFIGURATIONS = sorted((Path(__file__).parents[2] / "examples").rglob("colonnade.yaml"))
+EXAMPLES = [file for file in CONFIGURATIONS if "deploy" not in file.parts]
+"""Those that start on this machine: tests/test_deploy.py loads the others."""
 
 
 def test_every_example_is_in_its_own_folder() -> None:

@@ -12,6 +12,7 @@ from config import (
     Address,
     AskSpec,
     AuditDetail,
+    AuditPlace,
     Auth,
     Channel,
     Check,
@@ -19,11 +20,14 @@ from config import (
     Consent,
     ConsoleSpec,
     Elicitation,
+    HistoryDetail,
+    HistorySpec,
     HttpServer,
     Isolation,
     KindConsent,
     Limits,
     Listen,
+    MetricsSpec,
     Notice,
     OAuth,
     OAuthGrant,
@@ -36,6 +40,7 @@ from config import (
     StdioServer,
     Tls,
     ToolClaim,
+    TracesSpec,
     Trust,
     UriConsent,
     UriRule,
@@ -409,6 +414,47 @@ def test_audit(tmp_path: Path) -> None:
     assert made == [AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.FULL]
 
 
+def test_history(tmp_path: Path) -> None:
+    written = ("", "history: {}", "history: {keep: 7d, max: 64MiB}", "history: {arguments: redacted}")
+    made = [load_text(tmp_path, TOP.format(said)).history for said in written]
+    week, redacted = HistorySpec(7 * 86400.0, 64 * 1024**2), HistorySpec(arguments=HistoryDetail.REDACTED)
+    assert made == [None, HistorySpec(30 * 86400.0, 1024**3), week, redacted]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("history: {keep: 59m}", "history.keep: expected a duration from 1h to 3650d"),
+        ("history: {max: 15MiB}", "history.max: expected a size from 16MiB to 1024GiB"),
+        ("history: {arguments: all}", 'history.arguments: expected redacted or full, found "all"'),
+        ("history: {argument: full}", 'history.argument: unknown key; did you mean "arguments"?'),
+        ("history: on", "history: expected a map, found text; known keys: keep, max, arguments"),
+        (
+            "audit: {to: stdout}\nhistory: {}",
+            "history: with audit.to: stdout there is no history, since it is made of the audit's files; remove it",
+        ),
+    ],
+)
+def test_wrong_histories(tmp_path: Path, written: str, said: str) -> None:
+    (found,) = lines(tmp_path, TOP.format(written))
+    assert said in found
+
+
+def test_the_audit_goes_to_files_or_to_standard_output(tmp_path: Path) -> None:
+    """How long lines are kept there is said where they are collected."""
+    written = ("", "audit: {to: files, keep: 1h}", "audit: {to: stdout, arguments: full}")
+    made = [load_text(tmp_path, TOP.format(said)).audit.to for said in written]
+    assert made == [AuditPlace.FILES, AuditPlace.FILES, AuditPlace.STDOUT]
+    assert lines(tmp_path, TOP.format("audit: {to: stdin}")) == [
+        '2:13: audit.to: expected files or stdout, found "stdin"'
+    ]
+    why = "lines on standard output are kept as long as whoever collects them says"
+    assert lines(tmp_path, TOP.format("audit: {keep: 90d, to: stdout,\n  max: 1GiB}")) == [
+        f"2:9: audit.keep: {why}; remove keep",
+        f"3:3: audit.max: {why}; remove max",
+    ]
+
+
 @pytest.mark.parametrize(
     ("written", "keep", "size"),
     [
@@ -667,6 +713,52 @@ def test_an_address_of_http2_that_is_not_written_right(tmp_path: Path, written: 
     assert said in found[0]
 
 
+METRICS = "metrics: '{}:9464'"
+
+
+def test_metrics_have_an_address_and_beyond_loopback_a_token(tmp_path: Path) -> None:
+    plain = load_text(tmp_path, LISTEN.format(METRICS.format("127.0.0.1")))
+    assert plain.listen.metrics == Address("127.0.0.1", 9464)
+    assert plain.listen.addresses == (plain.listen.address,)
+    assert plain.metrics == MetricsSpec()
+    token = "metrics: {token: 0123456789abcdef, tools: true}\n"
+    guarded = load_text(tmp_path, token + LISTEN.format(METRICS.format("0.0.0.0")))
+    assert guarded.metrics == MetricsSpec(tools=True, token=Secret("0123456789abcdef"))
+    assert [each.split(":")[0] for each in guarded.notices] == ["metrics.token", "listen.metrics"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "address", "said"),
+    [
+        (
+            "",
+            "0.0.0.0",
+            "listen.metrics: an address beyond loopback is open to other machines, so it needs a token;",
+        ),
+        ("metrics: {tools: yes}\n", "127.0.0.1", "metrics.tools: expected true or false"),
+        ("metrics: {token: short}\n", "0.0.0.0", "metrics.token: a token has 16 to 4096 characters"),
+        ("metrics: on\n", "127.0.0.1", "metrics: expected a map"),
+    ],
+)
+def test_metrics_that_are_not_written_right(tmp_path: Path, metrics: str, address: str, said: str) -> None:
+    found = lines(tmp_path, metrics + LISTEN.format(METRICS.format(address)))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_traces_are_off_unless_they_are_asked_for(tmp_path: Path) -> None:
+    made = [load_text(tmp_path, TOP.format(said)).traces for said in ("", "traces: off", "traces: on")]
+    assert made == [None, None, TracesSpec()]
+    assert load_text(tmp_path, TOP.format("traces: {content: true}")).traces == TracesSpec(content=True)
+    for written, said in (
+        ("traces: otlp", 'traces: expected on, off, or a map with content, found "otlp"'),
+        ("traces: {content: some}", "traces.content: expected true or false"),
+        ("traces: {endpoint: x}", "traces.endpoint: unknown key; known keys: content"),
+    ):
+        (found,) = lines(tmp_path, TOP.format(written))
+        assert said in found
+
+
 # Objects that are built without a file.
 
 
@@ -835,3 +927,23 @@ def test_the_times_of_a_call(tmp_path: Path, keys: str, call: float, total: floa
 def test_no_call_ends_before_its_timeout(tmp_path: Path, keys: str) -> None:
     (found,) = lines(tmp_path, STDIO.format(keys))
     assert re.search(r"timeout_total: a call may take (60|1800)s without progress \(timeout\); expected no less", found)
+
+
+def test_settings_are_told_as_they_are_in_effect_and_without_what_may_be_secret(tmp_path: Path) -> None:
+    text = """
+defaults: {limits: {calls: 60/min, concurrent: 4}}
+servers:
+  a: {command: [/opt/tool, --key, hidden-1], env: {KEY: hidden-2}, timeout: 15m, isolation: per-call}
+  b: {url: "https://example.com/mcp?key=hidden-3", headers: {X-Key: hidden-4}, limits: {}, idle: 1m}
+"""
+    a, b = (spec.describe_settings() for spec in load_text(tmp_path, text).servers.values())
+    assert a[0] == "tool (2 arguments)"
+    of_limits = ["limits.calls: 60 in 60s", "limits.concurrent: 4"]
+    assert {"prefix: a", "start: eager", "idle: never", "timeout: 900s", "timeout_total: 900s", *of_limits} < {*a}
+    assert a[-1] == "env: KEY"
+    assert {"trust: standard", "isolation: per-call", "max_instances: 16", "idle_timeout: 300s", "eras: one"} < {*a}
+    assert b[0] == "https://example.com/mcp"
+    assert {"idle: 60s", "timeout_total: 600s", "eras: both", "isolation: shared"} < {*b}
+    assert b[-1] == "headers: X-Key"
+    assert not any("hidden" in each or "limits" in each or "max_instances" in each for each in b)
+    assert "hidden" not in "".join(a)

@@ -83,6 +83,7 @@ def test_only_small_regular_files_are_read_as_texts(tmp_path: Path) -> None:
             read_text(path)
 
 
+@pytest.mark.disk
 def test_a_pipe_in_the_place_of_a_configuration_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "colonnade.yaml")
     (tmp_path / "link.yaml").symlink_to("/dev/zero")

@@ -70,6 +70,7 @@ def test_the_line_that_means_a_sandbox(tmp_path: Path, made: Sandbox, written: s
     assert stdio(load_text(tmp_path, f"servers: {{a: {{command: x, {written}}}}}"), "a").sandbox == made
 
 
+@pytest.mark.disk
 def test_paths_begin_at_the_file_or_at_home(tmp_path: Path) -> None:
     made = stdio(load_text(tmp_path, STDIO.format("{files: {read: [data, '~/notes', '${env:D}']}}"), {"D": "/d"}), "a")
     assert made.sandbox is not None

@@ -15,7 +15,7 @@ import yaml
 import config
 from config.schema import known_keys
 from tests.config.kit import lines, load_text
-from tests.config.test_load import EVERYWHERE, EXAMPLES, WHOLE
+from tests.config.test_load import CONFIGURATIONS, EVERYWHERE, WHOLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 PAGES = (DOCS, DOCS.with_name("views.md"))
@@ -35,6 +35,7 @@ ask:
   notify: [desktop, {command: [tell, 1]}, {webhook: "https://example.com/hook", headers: {X-Key: "${env:K:-k}"}}]
 console: {address: "127.0.0.1:0"}
 audit: {arguments: full}
+history: {arguments: redacted}
 listen: {auth: {tokens: {t: 0123456789abcdef, "u": 123456789abcdef0}}}
 callers: {c: {token: t}, d: {token: u}}
 views:
@@ -113,7 +114,7 @@ def test_schema_describes_and_closes_everything() -> None:
     made = config.schema()
     forms = [made, *made["$defs"].values()]
     objects = [node for form in forms for node in (form, *form.get("anyOf", [])) if "properties" in node]
-    assert len(objects) == 35
+    assert len(objects) == 40
     for node in objects:
         assert node["additionalProperties"] is False
         for name, key in node["properties"].items():
@@ -121,18 +122,21 @@ def test_schema_describes_and_closes_everything() -> None:
     assert not [node for node in maps_of(made) if node.get("type") == "null" or node.get("default", "") is None]
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("text", [WHOLE, EVERYWHERE, EVERY_RULE, TOP.format("console: off"), *documented()])
 def test_schema_takes_what_the_loader_takes(tmp_path: Path, text: str) -> None:
     """Example files, those of the documentation among them."""
     (tmp_path / "key").write_text("k")
-    (tmp_path / "ci.token").write_text(f"{TOKEN}-ci\n")
+    for name in ("ci.token", "metrics.token"):
+        (tmp_path / name).write_text(f"{TOKEN}-ci\n")
     environ = dict.fromkeys(("TOKEN", "S", "HOME", "GITHUB_TOKEN", "PUSH_TOKEN"), "w")
     environ |= {"LAPTOP_TOKEN": TOKEN, "CI_TOKEN": f"{TOKEN}-ci"}
+    environ |= {"DATABASE_URL": "postgresql://localhost/x", "FLEET_KEY": "0" * 64}
     load_text(tmp_path, text, environ)
     assert [error.message for error in validator().iter_errors(yaml.safe_load(text))] == []
 
 
-@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", CONFIGURATIONS, ids=lambda file: file.parent.name)
 def test_schema_takes_every_example(file: Path) -> None:
     assert [error.message for error in validator().iter_errors(yaml.safe_load(file.read_text("utf-8")))] == []
 

@@ -159,6 +159,13 @@ def test_braces_in_a_value_are_quoted_as_they_are(tmp_path: Path) -> None:
     assert 'found "{x}{0}"' in lines(tmp_path, STDIO.format("timeout: '{x}{0}'"))[0]
 
 
+def test_a_drain_may_be_none_at_all(tmp_path: Path) -> None:
+    assert load_text(tmp_path, "servers: {a: {command: x}}").drain == 30.0
+    assert load_text(tmp_path, "drain: 0s\nservers: {a: {command: x}}").drain == 0.0
+    (problem,) = lines(tmp_path, "drain: 1h\nservers: {a: {command: x}}")
+    assert problem.endswith("1:8: drain: expected a duration of at most 10m")
+
+
 def test_start_grace_may_be_none_at_all(tmp_path: Path) -> None:
     """Zero means: answer at once; more than a minute is refused."""
     assert load_text(tmp_path, "start_grace: 0s\nservers: {a: {command: x}}").start_grace == 0.0

@@ -9,6 +9,7 @@ import pytest
 from config import (
     ArgumentOverride,
     CallerSpec,
+    HistoryAccess,
     NameStyle,
     Override,
     OverrideKind,
@@ -54,6 +55,8 @@ def said(folder: Path, text: str) -> list[str]:
 def test_a_caller_is_whoever_has_a_token(tmp_path: Path) -> None:
     config = load_text(tmp_path, CALLERS + SERVERS)
     assert config.callers == {"laptop": CallerSpec("laptop"), "ci": CallerSpec("ci")}
+    text = (CALLERS + SERVERS).replace("{token: ci}", "{token: ci, history: own}")
+    assert load_text(tmp_path, text).callers["ci"] == CallerSpec("ci", HistoryAccess.OWN)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,8 @@ def test_a_caller_is_whoever_has_a_token(tmp_path: Path) -> None:
             "callers.ci.token: expected the name of a token under listen.auth.tokens, found something else; "
             "write the token there, and its name here",
         ),
+        ("{ci: {token: ci, history: mine}}", 'callers.ci.history: expected own or all, found "mine"'),
+        ("{ci: {token: ci, history: true}}", 'callers.ci.history: expected own or all, found "true"'),
         (
             "{a: {token: ci}, b: {token: ci}}",
             "callers.b.token: this is the token of a too; give each caller its own",
@@ -350,7 +355,11 @@ def test_names_that_are_probably_not_the_servers_own_are_noticed(tmp_path: Path)
 
 
 MISTAKES = {
-    "callers": [("{token: ci}", "{token: nobody}"), ("callers: ci}", "callers: cy}")],
+    "callers": [
+        ("{token: ci}", "{token: nobody}"),
+        ("history: own", "history: mine"),
+        ("callers: ci}", "callers: cy}"),
+    ],
     "views": [("[laptop]", "[lapto]"), ("git: all", "gti: all"), ("default_view: small", "default_view: smal")],
     "overrides": [("name: new_issue", "name: new issue"), ("limit: {default: 20}", "limit: 20")],
 }

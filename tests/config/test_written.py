@@ -10,7 +10,7 @@ import pytest
 
 from config import load
 from config.references import Secret
-from config.written import shown_change, written_sections
+from config.written import rules_digest, shown_change, written_sections
 
 
 def shown(before: dict[str, Any] | None, after: dict[str, Any]) -> tuple[Any, Any]:
@@ -84,3 +84,27 @@ def test_the_file_is_remembered_by_section_and_no_value_of_a_reference_is(
     desktop.write_text('{"mcpServers": {"A b": {"command": "x", "args": ["y"]}}}')
     assert [*load(desktop).written] == ["", *load(desktop).servers]
     assert written_sections({"servers": {}}).keys() == {""}
+
+
+def test_a_digest_of_the_rules_is_that_of_another_file_with_the_same_rules(tmp_path: Path) -> None:
+    """Whatever its address, its secrets and the order of its keys; another rule, also in the defaults, is another."""
+
+    def digest(text: str) -> str:
+        (tmp_path / "c.yaml").write_text(text)
+        return rules_digest(load(tmp_path / "c.yaml").written)
+
+    servers = "servers:\n  a: {command: [x, --token, abc], consent: {tools: ask}}\n  b: {url: 'http://h/'}\n"
+    usual = digest(servers)
+    for equal in (
+        f"listen: {{address: '127.0.0.1:1'}}\nmemory: 64MiB\n{servers}",
+        servers.replace("abc", "def"),
+        "servers:\n  b: {url: 'http://h/'}\n  a: {consent: {tools: ask}, command: [x, --token, abc]}\n",
+    ):
+        assert digest(equal) == usual
+    for other in (
+        servers.replace("ask", "allow"),
+        servers.replace("//h/", "//g/"),
+        f"defaults: {{consent: {{tools: deny}}}}\n{servers}",
+        f"ask: {{timeout: 5s}}\n{servers}",
+    ):
+        assert digest(other) != usual

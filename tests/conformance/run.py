@@ -1,6 +1,6 @@
 """Hold Colonnade against the official MCP conformance suite, as a server and as a client, in three revisions.
 
-    python -m tests.conformance.run [--only SCENARIO] [--direct-only] [--spec-version 2026-07-28]
+    python -m tests.conformance.run [--only SCENARIO] [--direct-only] [--spec-version 2026-07-28] [--replicas 3]
 
 As a server: each scenario runs against `examples/servers/everything.py` itself, against the same server through
 `colonnade serve`, at the mount that keeps its names (`/mcp/everything`), and once more through Colonnade before a
@@ -10,8 +10,9 @@ beside it, where `shim.py` undoes the prefixes. Either server is also run in a v
 its tools through call_tool. What passes directly has to pass through Colonnade too, but for the few
 that cannot (`CANNOT`, with the reasons). As a client: the suite is the server, and `client.py` puts Colonnade before
 it, and a client of either era before that. What is not run stands in `NOT_RUN`, what is wrong in the suite itself in
-`KNOWN_FAULTS`, each with the reason. Taps on both sides of Colonnade write down every message that it sends, and each
-is held against the schema of its revision (`schemas.py`).
+`KNOWN_FAULTS`, each with the reason. With `--replicas`, Colonnade as a server is so many processes of a fleet behind
+haproxy, in turns; the client's side is left out, as nothing of it differs. Taps on both sides of Colonnade write down
+every message that it sends, and each is held against the schema of its revision (`schemas.py`).
 
 It knows how the suite is run and read. It refuses to know what a scenario asks: the verdicts are the suite's, made
 stricter in one point (see `judge`). It owns `build/conformance/results`: every check as the suite wrote it and what the
@@ -39,6 +40,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import trio
 
 from tests.conformance.logins import LOGINS
@@ -46,6 +48,9 @@ from tests.conformance.schemas import Receiver, hold, load
 from tests.conformance.shim import open_shim
 from tests.conformance.suite import BUILD, ROOT, CannotRun, Suite, install_suite
 from tests.conformance.tap import Conversations, kept_below, open_tap
+from tests.kit.balancer import balancing
+from tests.kit.postgres import own_server
+from tests.kit.replicas import fleet_keys
 
 RESULTS = BUILD / "results"
 EVERYTHING = ROOT / "examples" / "servers" / "everything.py"
@@ -118,6 +123,12 @@ LESS = {
     "server-sse-streams-functional": "Colonnade answers in JSON what is answered at once, so there is no stream",
 }
 """Checks that do not show through Colonnade, in scenarios that pass, and why not."""
+LESS_OF_A_FLEET = {
+    f"sep-2575-server-sends-{kind}-list-changed-on-subscription": "the server tells the session in which its list was "
+    "changed, and no other; each process of a fleet has a session of its own"
+    for kind in ("tools", "prompts")
+}
+"""The same through a fleet, before a server that has sessions."""
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/mcp")
 
@@ -288,6 +299,7 @@ class Place:
     title: str
     folder: str
     url: str
+    less: Mapping[str, str] = field(default_factory=lambda: LESS)
 
 
 @dataclass
@@ -303,33 +315,48 @@ def open_everything(name: str, *options: str) -> contextlib.AbstractAsyncContext
     return open_server(name, [sys.executable, str(EVERYTHING), "--http", "127.0.0.1:0", *options], ADDRESS)
 
 
-def open_colonnade(upstreams: Mapping[str, str]) -> contextlib.AbstractAsyncContextManager[str]:
-    """Colonnade on a free port in front of these servers, by their ids."""
+@contextlib.asynccontextmanager
+async def open_colonnade(upstreams: Mapping[str, str], replicas: int) -> AsyncIterator[str]:
+    """Colonnade in front of these servers, by their ids: one process, or several of a fleet behind haproxy; yields the
+    address."""
     if not COLONNADE.is_file():
         raise CannotRun(f"There is no {COLONNADE}: install the project into this environment first.")
-    path = RESULTS / "colonnade.yaml"
     # Trusted, as scenarios for sampling are among those that have to pass.
     # One of the servers of both eras is reached in one only, so that what is translated between them is seen too.
     more = {"everything": ", eras: one"}
     # With a rule for tools, nobody is asked about calls through call_tool.
     more |= {id: ", consent: {tools: allow}" for id in upstreams if id.startswith("found")}
     servers = [f'  {id}: {{url: "{url}", trust: trusted{more.get(id, "")}}}' for id, url in upstreams.items()]
-    listen = 'listen: {address: "127.0.0.1:0"}'
     # Everything stays listed: the scenarios name the tools that they call.
     views = [
         f'  {id}: {{servers: {{{id}: all}}, search: on, pinned: "*"}}' for id in upstreams if id.startswith("found")
     ]
-    path.write_text("\n".join((listen, "servers:", *servers, "views:", *views, "")), encoding="utf-8")
-    lines = "".join(rf"(?=[\s\S]*^\s*{re.escape(id)}\s+ready\b)" for id in upstreams)
-    return open_server(
-        "colonnade",
-        [str(COLONNADE), "serve", str(path), "--state", str(RESULTS / "state")],
-        re.compile(lines, re.MULTILINE),
-    )
+    lines = ['listen: {address: "127.0.0.1:0"}', "servers:", *servers, "views:", *views]
+    is_ready = re.compile("".join(rf"(?=[\s\S]*^\s*{re.escape(id)}\s+ready\b)" for id in upstreams), re.MULTILINE)
+
+    def open_process(name: str, lines: list[str]) -> contextlib.AbstractAsyncContextManager[str]:
+        path = RESULTS / f"{name}.yaml"
+        path.write_text("\n".join((*lines, "")), encoding="utf-8")
+        return open_server(
+            name, [str(COLONNADE), "serve", str(path), "--state", str(RESULTS / f"{name}-state")], is_ready
+        )
+
+    async with contextlib.AsyncExitStack() as stack:
+        if replicas == 1:
+            yield await stack.enter_async_context(open_process("colonnade", lines))
+            return
+        postgres = stack.enter_context(own_server())
+        store = postgres.url(stack.enter_context(postgres.database()))
+        ports = []
+        for n, fleet in enumerate(fleet_keys(RESULTS, store, replicas)):
+            member = [*lines, f"fleet: {json.dumps(fleet)}"]
+            url = await stack.enter_async_context(open_process(f"colonnade-{n}", member))
+            ports.append(httpx.URL(url).port or 0)
+        yield f"{stack.enter_context(balancing(RESULTS, ports))}/mcp"
 
 
 @contextlib.asynccontextmanager
-async def open_groups(direct_only: bool) -> AsyncIterator[tuple[list[Group], list[Conversations]]]:
+async def open_groups(direct_only: bool, replicas: int) -> AsyncIterator[tuple[list[Group], list[Conversations]]]:
     """Every server there is to test, and what the taps around Colonnade write down."""
     taps: list[Conversations] = []
     async with contextlib.AsyncExitStack() as stack:
@@ -361,7 +388,8 @@ async def open_groups(direct_only: bool) -> AsyncIterator[tuple[list[Group], lis
             id: await tapped(await stack.enter_async_context(open_everything(id, *more)), "server", id)
             for id, more in options.items()
         }
-        colonnade = await stack.enter_async_context(open_colonnade(servers))
+        colonnade = await stack.enter_async_context(open_colonnade(servers, replicas))
+        less = LESS | (LESS_OF_A_FLEET if replicas > 1 else {})
         everywhere = await stack.enter_async_context(
             open_shim(await tapped(colonnade, "client", "at the address of all servers"), "among")
         )
@@ -372,7 +400,7 @@ async def open_groups(direct_only: bool) -> AsyncIterator[tuple[list[Group], lis
 
         groups[0].places += [
             Place("through Colonnade", "through", await tapped(f"{colonnade}/everything", "client", "everything")),
-            Place("before an older server", "older", await tapped(f"{colonnade}/older", "client", "older")),
+            Place("before an older server", "older", await tapped(f"{colonnade}/older", "client", "older"), less),
             Place("through call_tool", "found", await searched("found")),
         ]
         groups[1].places += [
@@ -465,7 +493,7 @@ def report_through(version: str, place: Place, column: dict[str, Outcome], direc
     reasons = {name: [cannot[name].reason] for name, outcome in column.items() if outcome.expected}
     print_messages(f"Cannot pass {place.title} (not counted):", reasons)
     weaker = {
-        name: [f"{check}: {LESS[check]}" for check in sorted(unseen)]
+        name: [f"{check}: {place.less[check]}" for check in sorted(unseen)]
         for name, outcome in column.items()
         if not outcome.failures and (unseen := direct[name].passed - outcome.passed)
     }
@@ -499,16 +527,16 @@ def report_left_out(left_out: list[str]) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def foreseen(outcome: Outcome, direct: Outcome, cannot: Cannot | None) -> Outcome:
+def foreseen(outcome: Outcome, direct: Outcome, cannot: Cannot | None, less: Mapping[str, str]) -> Outcome:
     """The outcome, through Colonnade, of a scenario that passes directly.
 
     Here nothing may get lost in silence, not even by answering in a way that the suite lets off, nor a single check
-    that is not in `LESS`. Where it `cannot` pass, passing is a failure of the table.
+    that is not in `less`. Where it `cannot` pass, passing is a failure of the table.
     """
     if outcome.verdict == "not applicable":
         outcome = replace(outcome, failures=[NOTHING_SHOWN])
     elif not outcome.failures:
-        unseen = sorted(direct.passed - outcome.passed - LESS.keys())
+        unseen = sorted(direct.passed - outcome.passed - less.keys())
         outcome = replace(outcome, failures=[f"{check}: not shown, as it is directly" for check in unseen])
     if cannot is None:
         return outcome
@@ -530,7 +558,7 @@ async def run_server_side(suite: Suite, plan: Plan, places: list[Place]) -> list
     for place, column in zip(places[1:], others, strict=True):
         cannot = CANNOT.get((plan.version, place.folder), {})
         for name in [name for name in column if direct[name].verdict == "passed"]:
-            column[name] = foreseen(column[name], direct[name], cannot.get(name))
+            column[name] = foreseen(column[name], direct[name], cannot.get(name), place.less)
     return report_server(plan, places, [direct, *others])
 
 
@@ -573,10 +601,10 @@ async def run_plan(suite: Suite, plan: Plan, groups: list[Group], direct_only: b
     return ends
 
 
-async def run_plans(suite: Suite, plans: list[Plan], direct_only: bool) -> int:
+async def run_plans(suite: Suite, plans: list[Plan], direct_only: bool, replicas: int) -> int:
     """Run and report everything; the exit status."""
     schemas = {} if direct_only else load()
-    async with open_groups(direct_only) as (groups, taps):
+    async with open_groups(direct_only, replicas) as (groups, taps):
         found = {plan.version: await run_plan(suite, plan, groups, direct_only) for plan in plans}
     print()
     directly = {f"as a server, {group.places[0].title}" for group in groups}
@@ -623,13 +651,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", metavar="SCENARIO", action="append", help="run this scenario (may be repeated)")
     parser.add_argument("--direct-only", action="store_true", help="run without Colonnade: what does the oracle say?")
     parser.add_argument("--spec-version", action="append", help="run this revision (may be repeated; all by default)")
+    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="processes of a fleet, behind haproxy")
     options = parser.parse_args(arguments)
     try:
         suite = install_suite()
         plans = make_plans(suite, options.spec_version or [LOGINS_SINCE, *VERSIONS], options.only)
+        if options.replicas > 1:
+            plans = [replace(plan, client=[]) for plan in plans if plan.server]
         shutil.rmtree(RESULTS, ignore_errors=True)
         RESULTS.mkdir(parents=True)
-        return trio.run(run_plans, suite, plans, options.direct_only)
+        return trio.run(run_plans, suite, plans, options.direct_only, options.replicas)
     except CannotRun as obstacle:
         print(obstacle, file=sys.stderr)
         return 2

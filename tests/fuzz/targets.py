@@ -18,6 +18,7 @@ from msgspec import Raw
 
 import config
 from config import Consent, KindConsent, Rule, Trust, Verdict
+from host.jsonrpc.glance import read_outlined
 from host.jsonrpc.messages import Malformed, read, read_each, receive, write
 from host.jsonrpc.raw import items, members, string, value
 from host.names import template_matches
@@ -40,6 +41,7 @@ _FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gette
 def json_messages(data: bytes) -> None:
     """Messages of clients and of servers. A strict reader accepts only what Python's own parser reads as well."""
     read_each(data, batches=True)
+    assert read_outlined(data) in (None, read(data))
     received = receive(data)
     for found in [received.message, *(received.batch or ())]:
         if isinstance(found, Malformed):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.wire import request_head
-from host.wire.head import HeadRefusal
+from host.wire.head import HeadLimits, HeadRefusal
 from tests.fuzz import requests
 from tests.fuzz.explore import seeds
 from tests.fuzz.requests import FRAMING, compare, compare_many, mutated
@@ -44,7 +44,7 @@ def test_any_bytes_are_read_as_h11_reads_them_or_refused(data: bytes) -> None:
 def test_a_listener_that_accepts_more_than_h11_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """httptools by itself, without the first judge."""
 
-    def accept(head: bytes) -> HeadRefusal | None:
+    def accept(head: bytes, limits: HeadLimits) -> HeadRefusal | None:
         return None
 
     monkeypatch.setattr(request_head, "check_head", accept)

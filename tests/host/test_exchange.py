@@ -74,6 +74,7 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "process",
         "says",
         "search",
+        "on_dedicated",
     }
     assert {field.name for field in dataclasses.fields(ClientProcess)} == {
         "program",
@@ -84,5 +85,5 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "is_command",
     }
     said = {"request", "params", "caller", "level", "round", "target", "address", "through"}
-    assert {field.name for field in fields(Exchange)} == said | {"client", "on_task", "scope"}
+    assert {field.name for field in fields(Exchange)} == said | {"client", "on_task", "on_sent", "scope"}
     assert {field.name for field in fields(MrtrRound)} == {"server", "answers", "state"}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.attempts import Attempt, Reason
+from host.cli.common import LeastLevels
 from host.cli.log import _Log
 from host.journal import (
     EXCERPT_LENGTH,
@@ -30,6 +31,7 @@ from host.journal import (
     LoggedIn,
     LoginFailed,
     MessageDropped,
+    MetricsFailed,
     NoticeFailed,
     OutputLine,
     RequestCompleted,
@@ -57,6 +59,7 @@ from tests.kit.examples import examples
         (LoggedIn("gh", "https://i.example", "console"), "gh: logged in at https://i.example (console)"),
         (LoginFailed("gh", "the login was denied"), "gh: nobody is logged in: the login was denied"),
         (TokenNotRefreshed("gh", "no answer"), "gh: its token could not be refreshed: no answer"),
+        (RequestFailed("gh", "no", "it says", "desk"), "gh: a request for desk failed: no; it says"),
         (ServerRequestRefused("gh", "url request", "not trusted"), "gh: url request refused: not trusted"),
         (MessageDropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
         (EntryOmitted("gh", "a tool without a name"), "gh: a tool without a name"),
@@ -166,6 +169,7 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
         (ServerFailed("gh", "it ended", 2.0), Severity.WARNING),
         (ConfirmationRequested("gh", "1a2b", "The tool x"), Severity.WARNING),
         (ConsoleFailed("the port is taken"), Severity.ERROR),
+        (MetricsFailed("the port is taken"), Severity.ERROR),
         (NoticeFailed("ask.notify[0]", "the webhook gave no answer"), Severity.WARNING),
         (AuditFailed("full"), Severity.ERROR),
         (DefinitionsLost("gone"), Severity.ERROR),
@@ -188,5 +192,5 @@ def test_an_event_says_how_much_it_matters(event: Event, severity: Severity, cap
     """And the log says the same; for the console see its own tests."""
     assert event.severity is severity
     with caplog.at_level(logging.INFO, "colonnade.test"):
-        _Log(logging.getLogger("colonnade.test")).note(event)
+        _Log(logging.getLogger("colonnade.test"), LeastLevels("info")).note(event)
     assert [record.levelno for record in caplog.records] == [severity]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from msgspec import Raw
 
 from config import Config, Listen, Secret, StdioServer, ViewServer, load
 from host.admin.status import server_status
@@ -99,6 +100,23 @@ async def test_what_widens_in_a_saved_file_waits_for_the_person_who_has_seen_it(
         assert not (await live.reload(shown=other["id"])).failed
         assert await shown(world) == ["gh__one", "gh__two"]
         assert live.waiting_changes == []
+
+
+async def test_to_keep_more_of_calls_waits_and_to_keep_less_does_not(file: Path) -> None:
+    async with opened(file, HEAD + PROGRAM + BOTH) as (world, live):
+        log = world.gate.decision_log
+        waits = ("history.arguments: more is kept of arguments and results",)
+        for kept, waiting in (("redacted", waits), ("full", waits), ("redacted", ()), (None, ())):
+            before = log.contents
+            more = f"history: {{arguments: {kept}}}\n" if kept else ""
+            save(file, more + HEAD + PROGRAM + BOTH)
+            assert (await live.reload(by_person=False)).waiting == waiting
+            assert (log.contents is not None) is (before is not None if waiting else kept is not None)
+            assert not (await live.reload()).failed
+            found = None if log.contents is None else log.contents.of(Raw(b'{"token":"x"}'))
+            assert found == {
+                None: None, "redacted": {"redacted": '{"token":"***"}'}, "full": {"json": '{"token":"x"}'}
+            }[kept]  # fmt: skip
 
 
 async def test_another_prefix_waits_and_then_names_the_entries_anew(file: Path) -> None:

@@ -78,6 +78,25 @@ def test_all_other_bytes_of_a_definition_stay() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        (Override(description="d"), True),
+        (Override(description="e"), False),
+        (Override(arguments=MappingProxyType({"x": ArgumentOverride(description="says")})), True),
+        (Override(arguments=MappingProxyType({"x": ArgumentOverride(default=b"1")})), True),
+        (Override(arguments=MappingProxyType({"x": ArgumentOverride(default=b"1.0")})), False),
+        (Override(arguments=MappingProxyType({"x": ArgumentOverride(default=b"true")})), False),
+    ],
+)
+def test_what_says_the_same_keeps_its_bytes(change: Override, is_same: bool) -> None:
+    """Else clients would be told that their list has changed, and would find no change in it."""
+    definition = (
+        b'{"name": "t", "description":"d", "inputSchema": {"properties": {"x": {"description": "says", "default": 1}}}}'
+    )
+    assert (edit(Kind.TOOL, definition, change).definition == definition) is is_same
+
+
 @pytest.mark.slow
 def test_a_long_definition_is_edited_in_another_process() -> None:
     definition = json.dumps({"name": "t", "inputSchema": {"properties": {"a": {}}}, "x": "y" * 20_000}).encode()
@@ -96,6 +115,13 @@ async def test_a_long_definition_is_edited_while_the_host_serves() -> None:
 
 
 # Arguments of tools
+
+
+@pytest.mark.parametrize("odd", [b"1e400", b'"\\ud800"', b"1" * 40, b"[" * 600 + b"]" * 600])
+def test_what_cannot_be_decoded_whole_is_edited_all_the_same(odd: bytes) -> None:
+    definition = b'{"name": "t", "x": %b}' % odd
+    assert edit(Kind.TOOL, definition, Override(name="t")).definition in (definition, b'{"name":"t","x":%b}' % odd)
+    assert edit(Kind.TOOL, definition, Override(name="u")).definition == b'{"name":"u","x":%b}' % odd
 
 
 def test_a_value_takes_the_argument_out_and_is_always_sent() -> None:

@@ -57,6 +57,7 @@ def request(method: str, params: object = None, id: object = 1) -> dict[str, Any
     [
         (["--stdio", "a.yaml"], ("a.yaml", "/state", "", "")),
         (["a.yaml", "--stdio", "--log-level=debug"], ("a.yaml", "/state", "debug", "")),
+        (["a.yaml", "--stdio", "--log-level=error,calls=info"], ("a.yaml", "/state", "error,calls=info", "")),
         (["--stdio", "--state", "/s", "a.yaml"], ("a.yaml", "/s", "", "")),
         (["--stdio", "a.yaml", "--view", "coding"], ("a.yaml", "/state", "", "coding")),
         (["--stdio", "--view=coding"], ("", "/state", "", "coding")),
@@ -66,6 +67,7 @@ def request(method: str, params: object = None, id: object = 1) -> dict[str, Any
         (["--stdio", "--port", "1", "a.yaml"], None),
         (["--stdio", "--state"], None),
         (["--stdio", "--log-level", "loud", "a.yaml"], None),
+        (["--stdio", "--log-level", "info,calls", "a.yaml"], None),
         (["--stdio", "--help"], None),
         (["a.yaml"], None),
     ],

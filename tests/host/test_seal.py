@@ -186,3 +186,16 @@ def test_one_secret_has_a_key_for_each_use() -> None:
     for secret in (b"", b"short", bytes(KEY_BYTES + 1)):
         with pytest.raises(ValueError, match="expected 32 bytes"):
             derive_key(secret, b"a")
+
+
+def test_the_first_key_seals_and_the_former_ones_open() -> None:
+    """A key is changed in steps: known everywhere, then first, then gone."""
+    old, new = KEY, bytes(KEY_BYTES)
+    before, between, after = Seal(old, former=[new]), Seal(new, former=[old]), Seal(new)
+    for text in (before.seal("state", b"alice", b"content", 60), between.seal("state", b"alice", b"content", 60)):
+        assert before.unseal("state", b"alice", text) == between.unseal("state", b"alice", text) == b"content"
+    assert after.unseal("state", b"alice", between.seal("state", b"alice", b"content", 60)) == b"content"
+    with pytest.raises(InvalidSeal):
+        after.unseal("state", b"alice", before.seal("state", b"alice", b"content", 60))
+    with pytest.raises(ValueError):
+        Seal(new, former=[b"short"])

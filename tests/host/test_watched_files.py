@@ -148,7 +148,7 @@ async def test_without_watches_of_the_system_the_file_is_looked_at(
     def refuses(*folders: Path, **options: object) -> object:
         raise OSError(28, "inotify watch limit reached")
 
-    monkeypatch.setattr("host.watched_files.awatch", refuses)
+    monkeypatch.setattr("host.watched_files.watch", refuses)
     monkeypatch.setattr("host.watched_files.LOOK_INTERVAL", 0.1)
     file = tmp_path / "c.yaml"
     file.write_text("1")

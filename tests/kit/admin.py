@@ -19,11 +19,16 @@ from host.admin.schema import (
     ClientList,
     DefinitionList,
     Done,
+    HistoryCall,
+    HistoryList,
+    HistoryReader,
+    HistoryRecords,
     HostInfo,
     HostStatus,
     LoginProposal,
     LogLine,
     ServerLog,
+    ServerTraffic,
     StateSections,
 )
 from host.policy.argument_texts import outlined
@@ -94,6 +99,39 @@ def client(**more: Any) -> Any:
         "since": NOW,
         **more,
     }
+
+
+def past_call(number: int = 1, **more: Any) -> HistoryCall:
+    """A call of the past."""
+    made: Any = {
+        "id": f"{number:016x}",
+        "place": number,
+        "file": "20261130T011529.000000Z-7.jsonl",
+        "seq": 2 * number,
+        "config": "/home/me/colonnade.yaml",
+        "time": "2026-11-30T01:15:29.123Z",
+        "what": "call",
+        "caller": "laptop",
+        "client": "laptop (agent 1.2)",
+        "agent": "agent 1.2",
+        "program": "",
+        "view": "",
+        "server": "github",
+        "kind": "tool",
+        "item": "create_issue",
+        "method": "tools/call",
+        "verdict": "allow",
+        "rule": "tools.allow: *",
+        "approver": "",
+        "outcome": "answered",
+        "seconds": 0.0125,
+        "sent": 27,
+        "received": 1099,
+        "count": 1,
+        "pending": False,
+        **more,
+    }
+    return cast("HistoryCall", made)
 
 
 def held(name: str = "get_issue", **more: Any) -> dict[str, Any]:
@@ -224,6 +262,10 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "revision": "2025-11-25",
         "entries": {"tools": 3, "resources": 0, "resourceTemplates": 0, "prompts": 1},
         "latency_ms": 41,
+        "p50_ms": 38.1,
+        "p95_ms": 76.2,
+        "restarts": 2,
+        "tokens": 1234,
         "calls": 12,
         "failed": 1,
         "in_flight": 0,
@@ -234,11 +276,26 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "left_out": [],
         "list_problems": [],
         "warnings": [],
+        "settings": ["https://example.com/mcp", "timeout: 60s"],
         "sandbox": "",
         "sandbox_open": False,
         "login_failed": "",
         **more,
     }
+
+
+def happened(text: str, **more: Any) -> dict[str, Any]:
+    """A row of the activity."""
+    t = 1_790_000_000.0
+    return {
+        "t": t,
+        "first": t,
+        "count": 1,
+        "kind": "ServerReady",
+        "server": "github",
+        "text": text,
+        "level": "info",
+    } | more
 
 
 def grant(id: str, **more: Any) -> dict[str, Any]:
@@ -289,6 +346,11 @@ class FakeAdminApi:
         """All definitions that the servers offer."""
         self.proposals: dict[str, LoginProposal] = {}
         """The logins that can be opened, by server."""
+        self.traffic: ServerTraffic = {"now": 0.0, "minutes": [], "quarters": [], "states": []}
+        self.past: list[HistoryCall] = [past_call()]
+        self.past_missing: list[str] = []
+        self.readers: dict[bytes, HistoryReader] = {}
+        """The callers that see calls of the past, by the digests of their tokens."""
         self.caller_views: dict[str | None, CallerView] = {}
         """The views that callers see, by the names of callers."""
         self.console_urls = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
@@ -319,6 +381,7 @@ class FakeAdminApi:
             "pid": 4711,
             "stdio": False,
             "endpoint": "http://127.0.0.1:8808/mcp",
+            "audit": "files",
         }
 
     def connected_clients(self) -> ClientList:
@@ -332,6 +395,9 @@ class FakeAdminApi:
             "clients": 1,
             "ends_after": None,
             "ends_in": None,
+            "drain": 30.0,
+            "draining": False,
+            "fleet": None,
             "process": {"descriptors": 30, "max_descriptors": 1024, "memory": 80 << 20, "memory_peak": 96 << 20},
             "servers": list(self._sections["servers"]),
             "confirmations": len(self._sections["confirmations"]),
@@ -443,6 +509,29 @@ class FakeAdminApi:
             raise AdminError(f"/mcp/@review does not exist for {caller}")
         return self.caller_views[caller]
 
+    async def past_calls(self, since: float | None, wanted: Mapping[str, Any]) -> HistoryList:
+        await checkpoint()
+        self._record("past_calls", since, {name: value for name, value in wanted.items() if value is not None})
+        beyond, limit = wanted["beyond"] or 10**6, wanted["limit"]
+        found = [each for each in self.past if each["place"] < beyond]
+        return {"calls": found[:limit], "missing": self.past_missing}
+
+    async def past_call(self, id: str, place: int | None) -> HistoryRecords:
+        await checkpoint()
+        self._record("past_call", id, place)
+        found = [each for each in self.past if each["id"] == id]
+        if not found:
+            raise AdminError(f"the history has no call {id} (any more)")
+        item = found[0]["item"]
+        records: list[dict[str, object]] = [
+            {"kind": "decision", "item": item, "args": {"bytes": 27, "redacted": item}},
+            {"kind": "outcome", "result": {"left_out": "longer than 32 KiB"}},
+        ]
+        return {"call": found[0], "records": records}
+
+    def history_reader(self, token: bytes) -> HistoryReader | None:
+        return self.readers.get(token)
+
     async def server_log(self, server: str, after: int) -> ServerLog:
         await checkpoint()
         self._record("server_log", server, after)
@@ -451,6 +540,11 @@ class FakeAdminApi:
             {"n": 9, "t": 1.0, "line": "bye", "stream": "stdout"},
         ]
         return {"lines": [each for each in lines if each["n"] > after]}
+
+    async def server_traffic(self, server: str) -> ServerTraffic:
+        await checkpoint()
+        self._record("server_traffic", server)
+        return self.traffic
 
     async def explain(
         self, item: Item, arguments: dict[str, Any] | None, caller: str | None = None, view: str = ""

@@ -20,13 +20,29 @@ from config import DEFAULT_CAPACITY, CallerSpec, Capacity, Listen, ViewSpec
 from host.addresses import Addresses
 from host.downstream.call_store import open_call_store
 from host.downstream.connected_clients import ConnectedClients
+from host.downstream.drain import Drain
 from host.downstream.http.app import open_http_endpoint
 from host.downstream.stateless import Stateless
+from host.downstream.stored_sessions import StoredSessions
 from host.downstream.tasks import Tasks
+from host.fleet.forwarding import Forwarding
+from host.fleet.tokens import HomedSeal
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
+from host.seal import Seal
 from host.source import Endpoint
-from host.wire.asgi import IMMEDIATE, ASGIApp, Event, Scope, Send, Wait, cancel_when, encode_headers
+from host.wire.asgi import (
+    IMMEDIATE,
+    ASGIApp,
+    Begin,
+    Begun,
+    Event,
+    Receive,
+    Scope,
+    Send,
+    cancel_when,
+    encode_headers,
+)
 from host.wire.deadlines import CallScope
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
@@ -94,6 +110,12 @@ class Response:
         validate_server_result(method, LATEST, result)
         return result
 
+    async def wait_events(self, count: int) -> list[SseEvent]:
+        with trio.fail_after(5):
+            while len(self.events()) < count:
+                await self._more.wait()
+        return self.events()
+
     async def wait_messages(self, count: int) -> list[dict[str, Any]]:
         with trio.fail_after(5):
             while len(self.messages()) < count:
@@ -120,11 +142,13 @@ class Connection:
     """One client of the app. `leaves` is what a closed connection looks like from inside."""
 
     def __init__(self, app: ASGIApp, nursery: trio.Nursery) -> None:
-        self._app = app
+        self.app = app
         self._nursery = nursery
         self.session: str | None = None
         self.leaves = trio.Event()
         self.stop = trio.Event()
+        self.drain: Drain
+        """That of the host behind the app."""
         self.clients = ConnectedClients()
         """The event that the host sets when it stops."""
         self.change_access: Callable[[Listen, Addresses], None] = lambda listen, addresses: None
@@ -144,7 +168,7 @@ class Connection:
 
     def another(self, session: str | None = None) -> Connection:
         """A second connection to the same app, which may go on with a session."""
-        other = Connection(self._app, self._nursery)
+        other = Connection(self.app, self._nursery)
         other.session, other.headers, other.stop = session, dict(self.headers), self.stop
         other.extensions, other.at_once = self.extensions, self.at_once
         return other
@@ -200,12 +224,13 @@ class Connection:
             await self.reads.wait()
             take(event)
 
-        at_once = _Immediate(self, coming if pieces is None else [], take, send)
+        at_once = _Immediate(self, coming if pieces is None else [], take, receive, send)
         if self.at_once:
             scope["extensions"][IMMEDIATE] = at_once
 
         async def serve() -> None:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
+            await at_once.finish()
             await at_once.going_on()
 
         self._nursery.start_soon(serve)
@@ -272,14 +297,46 @@ class Connection:
 class _Immediate:
     """The steps that a `Connection` lets a listener do at once. `coming`: the body, unless it comes in pieces."""
 
-    def __init__(self, client: Connection, coming: list[bytes], take: Callable[[Event], None], send: Send) -> None:
+    def __init__(
+        self, client: Connection, coming: list[bytes], take: Callable[[Event], None], receive: Receive, send: Send
+    ) -> None:
         self._client = client
         self._coming = coming
         self._take = take
+        self._receive = receive
         self._send = send
         self._rest: Event | None = None
         self.going_on: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._woken = trio.Event()
+        self._begun: Begun | None = None
+        self._is_over = trio.Event()
+
+    async def receive(self) -> Event:
+        return await self._receive()
+
+    async def send(self, event: Event) -> None:
+        await self._send(event)
+
+    def repeat(self, begin: Begin) -> bool:
+        if self._client.writes.is_set() and self._coming and (begun := begin(self, self._coming[0])) is not None:
+            self._coming.pop()
+            self._begun = begun
+        return self._begun is not None
+
+    def end_begun(self, *, in_task: bool = False) -> None:
+        if not in_task:
+            self._begun = None
+        self._is_over.set()
+
+    async def finish(self) -> None:
+        """Wait as a listener does for who answers a request that was begun, or for its client."""
+        if self._begun is None:
+            return
+        async with trio.open_nursery() as nursery:
+            for event in (self._is_over, self._client.leaves):
+                nursery.start_soon(cancel_when, event, nursery.cancel_scope)
+        if self._begun is not None:
+            await self._begun.go_on()
 
     def take_scope(self) -> CallScope:
         return CallScope()
@@ -303,6 +360,12 @@ class _Immediate:
             self._take(event)
         return None
 
+    def pass_on(self, response: bytes, size: int) -> Awaitable[None] | None:
+        status, *lines = response[: size - 4].decode("latin-1").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        del headers["content-length"]
+        return self.begin_response(int(status.split()[1]), tuple(headers.items()), response[size:], lambda: None)
+
     def go_on(self, serve: Callable[[], Awaitable[None]]) -> None:
         self.going_on = serve
 
@@ -315,18 +378,21 @@ class _Immediate:
         self.wake()
         return False
 
-    async def wait_client(self, seconds: float) -> Wait:
+    async def wait_client(self, seconds: float, sign: bytes) -> bool:
         if self._rest is not None:
             await self._send(self._rest)
             self._rest = None
-            return Wait.WOKEN
+            return True
         leaves, woken = self._client.leaves, self._woken
-        with trio.move_on_after(seconds):
-            async with trio.open_nursery() as nursery:
-                for event in (leaves, woken):
-                    nursery.start_soon(cancel_when, event, nursery.cancel_scope)
+        while not (leaves.is_set() or woken.is_set()):
+            with trio.move_on_after(seconds) as silence:
+                async with trio.open_nursery() as nursery:
+                    for event in (leaves, woken):
+                        nursery.start_soon(cancel_when, event, nursery.cancel_scope)
+            if silence.cancelled_caught:
+                self.send_part(sign)
         self._woken = trio.Event()
-        return Wait.LEFT if leaves.is_set() else Wait.WOKEN if woken.is_set() else Wait.SILENT
+        return not leaves.is_set()
 
     def wake(self) -> None:
         self._woken.set()
@@ -341,17 +407,23 @@ def _each(value: HeaderValue) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def open_stateless(world: World) -> AsyncIterator[Stateless]:
+async def open_stateless(world: World, seal: Seal | None = None) -> AsyncIterator[Stateless]:
     """The part that answers stateless requests of any transport."""
 
     def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))
 
     async with open_call_store(on_crash, world.memory) as calls, trio.open_nursery() as nursery:
-        stateless = Stateless(world.router, world.journal, calls, Tasks(world.router, calls), world.seal)
+        seal = seal or world.seal
+        stateless = Stateless(world.router, world.journal, calls, Tasks(world.router, calls, seal), seal)
         nursery.start_soon(stateless.announcements.run)
         yield stateless
         nursery.cancel_scope.cancel()
+
+
+def drain_of(world: World, stateless: Stateless, limit: float = 30.0) -> Drain:
+    """The drain of a host, in which this part answers stateless requests."""
+    return Drain(lambda: limit, world.memory, stateless._calls, world.gate.authorizer.confirmations.close)
 
 
 @asynccontextmanager
@@ -366,18 +438,27 @@ async def open_http_app(
     console: ASGIApp | None = None,
     settled: bool = True,
     capacity: Capacity = DEFAULT_CAPACITY,
+    drain: float = 30.0,
+    seal: Seal | None = None,
+    forwarding: Forwarding | None = None,
+    stores_sessions: bool = False,
     **more: Any,
 ) -> AsyncIterator[tuple[World, Connection]]:
     """The HTTP face with scripted servers behind it, which have been started if `settled`, and a client of it; for
-    `key`, and for `more`, see `open_world`."""
+    `key`, and for `more`, see `open_world`. `seal`: that of states, by default the one of the world. `stores_sessions`:
+    another one with the same state and key can open its sessions anew."""
     async with trio.open_nursery() as nursery:
         served = servers or (ScriptedServer("a", tools=["x"]),)
         async with open_world(*served, key=key, views=views, callers=callers, **more) as world:
             if settled:
                 await world.settled()
-            stop, clients = trio.Event(), ConnectedClients()
+            stop, clients, stored = trio.Event(), ConnectedClients(), None
+            if stores_sessions:
+                store, note = world.gate.definitions.pins._db, world.journal.note
+                homes = seal.homes if isinstance(seal, HomedSeal) else None
+                stored = StoredSessions(store, world.seal, capacity.sessions, note, trio.current_time, homes)
             async with (
-                open_stateless(world) as stateless,
+                open_stateless(world, seal) as stateless,
                 open_http_endpoint(
                     listen or Listen(),
                     Addresses(views, callers, default_view),
@@ -388,14 +469,18 @@ async def open_http_app(
                     stop,
                     console,
                     memory=world.memory,
+                    drain=(draining := drain_of(world, stateless, drain)),
                     clients=clients,
                     record_attempt=world.gate.decision_log.record_attempt,
+                    is_recorded=world.gate.decision_log.is_recorded,
                     capacity=capacity,
+                    forwarding=forwarding,
+                    stored=stored,
                 ) as app,
             ):
                 connection = Connection(app.serve, nursery)
                 connection.change_access = app.change_access
-                connection.stop = stop
+                connection.stop, connection.drain = stop, draining
                 connection.clients = clients
                 yield world, connection
         nursery.cancel_scope.cancel()

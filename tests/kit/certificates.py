@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -40,12 +41,7 @@ def server_settings(folder: Path, *names: str) -> tuple[ssl.SSLContext, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)
-    alternatives: list[x509.GeneralName] = []
-    for each in names:
-        try:
-            alternatives.append(x509.IPAddress(ipaddress.ip_address(each)))
-        except ValueError:
-            alternatives.append(x509.DNSName(each))
+    alternatives = [_general(each) for each in names]
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -69,3 +65,68 @@ def server_settings(folder: Path, *names: str) -> tuple[ssl.SSLContext, Path]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(whole)
     return context, file
+
+
+class Authority:
+    """An authority that signs certificates of a group, in files below a folder. `ca` is its own certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        now = datetime.datetime.now(datetime.UTC)
+        made = (
+            self._builder(self._name, self._key.public_key(), now)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ca = folder / "ca.pem"
+        self.ca.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+
+    def _builder(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        now: datetime.datetime,
+        begin: int = -1,
+        end: int = 24,
+    ) -> x509.CertificateBuilder:
+        return x509.CertificateBuilder(
+            self._name,
+            subject,
+            key,
+            x509.random_serial_number(),
+            now + datetime.timedelta(hours=begin),
+            now + datetime.timedelta(hours=end),
+        )
+
+    def sign(
+        self, file: str, *names: str, uses: Sequence[x509.ObjectIdentifier] = (), begin: int = -1, end: int = 24
+    ) -> tuple[Path, Path]:
+        """A certificate for these names or IP addresses, and its key, in files that begin with this word. `uses`: those
+        to which it is limited. `begin`, `end`: its dates, in hours from now."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, file)])
+        builder = self._builder(subject, key.public_key(), datetime.datetime.now(datetime.UTC), begin, end)
+        if uses:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        if names:
+            alternatives = x509.SubjectAlternativeName([_general(each) for each in names])
+            builder = builder.add_extension(alternatives, critical=False)
+        made = builder.sign(self._key, hashes.SHA256())
+        cert_file, key_file = self._folder / f"{file}.pem", self._folder / f"{file}-key.pem"
+        cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return cert_file, key_file
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -1,11 +1,9 @@
-"""A gate as a host has it, over real files: in memory where the machine has such a place, since nobody looks at them
-again."""
+"""A gate as a host has it, over real files."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -32,10 +30,10 @@ from host.storage.directory import State, open_state
 from host.storage.sqlite import SqliteStore, open_store
 from host.subject import Item, Subject
 from tests.kit.awaited import awaited, checkpoint, is_at_once
+from tests.kit.folders import folder
 
 T = TypeVar("T")
 
-_IN_MEMORY = "/dev/shm"
 _Bound = TypeVar("_Bound", AccessRequest, Grant, AuditRecord)
 SOURCE = Path("/nowhere/colonnade.yaml")
 
@@ -62,13 +60,6 @@ def altered(of: _Bound, **changes: Any) -> _Bound:
 
 
 @contextmanager
-def folder() -> Iterator[Path]:
-    """An empty folder for the block."""
-    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None) as made:
-        yield Path(made)
-
-
-@contextmanager
 def open_gate(
     servers: Mapping[str, ServerSpec],
     journal: Journal | None = None,
@@ -76,7 +67,6 @@ def open_gate(
     ask: AskSpec | None = None,
     state: Path | None = None,
     source: Path = SOURCE,
-    full: bool = False,
     callers: Mapping[str, CallerSpec] | None = None,
 ) -> Iterator[Gate]:
     """A gate for the block. `state` is where decisions are kept; two gates over the same one are as two hosts, or as
@@ -86,7 +76,7 @@ def open_gate(
         if state is None:
             _copy_empty_store(opened)
         with (
-            Audit(opened.audit, full=full) as audit,
+            Audit(opened.audit) as audit,
             open_store_here(opened, source) as store,
         ):
             decision_log = DecisionLog(audit, journal or Journal())
@@ -115,12 +105,12 @@ def _copy_empty_store(state: State) -> None:
 
 @contextmanager
 def store_opener(
-    state: Path, *, monotonic: Callable[[], float] = time.monotonic
+    state: Path, *, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
 ) -> Iterator[Callable[[], SqliteStore]]:
     """For the block, what opens the store of a state directory as one host more: without threads."""
     opened = open_state(state)
     with ExitStack() as stack:
-        yield lambda: stack.enter_context(open_store_here(opened, SOURCE, monotonic))
+        yield lambda: stack.enter_context(open_store_here(opened, SOURCE, monotonic, wall))
 
 
 @contextmanager
@@ -155,10 +145,20 @@ class Turn:
 
 @contextmanager
 def open_store_here(
-    state: State, source: Path, monotonic: Callable[[], float] = time.monotonic
+    state: State,
+    source: Path,
+    monotonic: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
 ) -> Iterator[SqliteStore]:
-    """A store without threads."""
-    with open_store(state, source, run_in_thread=run_here, monotonic=monotonic) as store:
+    """A store without threads; with COLONNADE_TEST_STORE=postgres that of a fleet, which looks at the database at each
+    `poll`, since no test waits for notices."""
+    if os.environ.get("COLONNADE_TEST_STORE") == "postgres":
+        from tests.kit.fleet_gates import open_fleet_here
+
+        with open_fleet_here(state.path, source, monotonic) as fleet:
+            yield fleet  # type: ignore[misc]  # what tests know of a store is common to both
+        return
+    with open_store(state, source, run_in_thread=run_here, monotonic=monotonic, wall=wall) as store:
         store._turn = Turn()  # type: ignore[assignment]  # no lock of trio can be taken without a checkpoint
         yield store
 

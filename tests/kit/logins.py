@@ -17,7 +17,8 @@ from host.storage.store import CredentialKey
 from host.upstream.credentials import Credential, Credentials
 from host.upstream.vault import Login, Vault
 from tests.kit.awaited import awaited
-from tests.kit.gates import folder, store_opener
+from tests.kit.folders import folder
+from tests.kit.gates import store_opener
 from tests.kit.issuer import Issuer
 
 NOTES = CredentialKey("notes")
@@ -86,7 +87,7 @@ async def processes(
 ) -> AsyncIterator[list[Process]]:
     """Hosts on one state, for the block, after this login was stored. Nothing polls by itself."""
     clock = Clock()
-    with folder() as made, store_opener(state or made / "state") as opens:
+    with folder() as made, store_opener(state or made / "state", wall=clock) as opens:
         async with trio.open_nursery() as nursery:
             found: list[Process] = []
             for _ in range(count):

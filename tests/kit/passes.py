@@ -1,8 +1,10 @@
-"""How long the loop is held: the processor time of each pass, of the loop's own thread."""
+"""The time for which the loop is held: the processor time of each pass, of the loop's own thread, or with what it was
+blocked for."""
 
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -65,3 +67,38 @@ def measure_passes() -> Iterator[LoopPasses]:
     finally:
         trio.lowlevel.remove_instrument(found)
         gc.unfreeze()
+
+
+class LoopHolds(trio.abc.Instrument):
+    """`longest` is the pass of the loop that took longest, in seconds, without the time that its thread waited in the
+    queue of a processor: what it computed, and what it was blocked for. Where a group of processes has a share of the
+    processors, it is also the time for which the group had used that up."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._waits = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+        self._began = self._now()
+
+    def close(self) -> None:
+        os.close(self._waits)
+
+    def _now(self) -> float:
+        return time.monotonic() - int(os.pread(self._waits, 100, 0).split()[1]) / 1e9
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._began = self._now()
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.longest = max(self.longest, self._now() - self._began)
+
+
+@contextmanager
+def measure_holds() -> Iterator[LoopHolds]:
+    """Measure the passes of the block."""
+    found = LoopHolds()
+    trio.lowlevel.add_instrument(found)
+    try:
+        yield found
+    finally:
+        trio.lowlevel.remove_instrument(found)
+        found.close()

@@ -35,7 +35,7 @@ from host.client_process import ClientProcess
 from host.downstream.list_changes import Announcements
 from host.downstream.sessions import Session
 from host.exchange import Answer, Caller, Exchange, MrtrRound, NoClient
-from host.journal import EntryOmitted, Event, Journal
+from host.journal import EntryOmitted, Event, Journal, Observer
 from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
@@ -710,12 +710,14 @@ async def open_world(
     logins: OpenLogins | None = None,
     views: Mapping[str, ViewSpec] = MappingProxyType({}),
     callers: Mapping[str, CallerSpec] = MappingProxyType({}),
+    observer: Observer | None = None,
 ) -> AsyncIterator[World]:
     """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, for the configuration
     `source`, and `key` what seals states, for a world after this one; `credentials` are the logins of servers, `logins`
     those that are open."""
     run_workers_inline()
     journal = Journal()
+    journal.observer = observer
     by_id = {server.id: server for server in servers}
     specs = {server.id: server.spec for server in servers}
 

@@ -7,6 +7,9 @@
     python -m tests.matrix.run --keep 5    writes transcripts.json, from so many runs
     python -m tests.matrix.run --direct    clients against servers of their own revision with nothing in between: what
                                            works there and fails otherwise is the fault of what stands in between
+    python -m tests.matrix.run --replicas 3
+                                           clients over HTTP before so many processes of a fleet, through haproxy in
+                                           turns: each cell must be what it is before one
 
 One `colonnade serve` has all servers, and so has one `colonnade serve --stdio` for each revision. They share those that
 keep what they know in sessions; of the stateless ones each host has its own. Clients of one host work side by side, but
@@ -24,7 +27,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,6 +36,8 @@ import trio
 
 from tests.conformance.schemas import Sent, hold, load
 from tests.conformance.suite import CannotRun
+from tests.kit.postgres import own_server
+from tests.kit.replicas import fleet_keys, serving_replicas
 from tests.kit.transcripts import Transcript, differences, keep
 from tests.matrix.checks import CHECKS, CellFailed, CellRun, shows, tools
 from tests.matrix.clients import IO, START, Client, Message, over_http, over_sse, over_stdio
@@ -63,7 +68,7 @@ BEGIN, END = "<!-- from make matrix -->", "<!-- until here -->"
 """Lines of docs/revisions.md between which this run writes."""
 CELL_PATIENCE = 15.0
 LIMIT = 170.0
-"""Seconds for all cells: what has not been run by then has failed."""
+"""Seconds for all cells, as many times as there are processes: what has not been run by then has failed."""
 LOG = 4000
 """Characters of the host's log that are shown when something is wrong."""
 SETTLED = 0.05
@@ -99,6 +104,11 @@ class Side:
     @property
     def id(self) -> str:
         return f"v{self.revision}-{self.transport}"
+
+
+def knows_all(server: Side) -> bool:
+    """Whether it is the same for all processes that use it, whatever they know of each other."""
+    return is_stateless(server.revision) and server.transport != "stdio"
 
 
 def cell_of(client: Side, server: Side, feature: Feature) -> Cell:
@@ -138,6 +148,8 @@ class HostRun:
     results: Results
     features: Sequence[Feature]
     direct: bool = False
+    changers: Sequence[Client] = ()
+    """One at each process, if there are several: what a server keeps in sessions is another thing for each."""
 
     def __post_init__(self) -> None:
         self._turns = {server: trio.Lock() for server in self.servers}
@@ -183,11 +195,14 @@ class HostRun:
     async def _change(self, server: Side, turn: int) -> None:
         """A tool comes and goes. Every client of this host must notice; nothing else changes meanwhile."""
         meetings = [self._cell_run(side, client, server, Feature.LIST_CHANGED) for side, client in self.clients]
-        caller = meetings[turn % len(meetings)]
+        callers = [meetings[turn % len(meetings)]]
+        if self.changers and not knows_all(server):
+            callers = [replace(callers[0], client=each) for each in self.changers]
+        name = f"grown-{callers[0].client.name}"
         for tool, there in (("grow", True), ("shrink", False)):
             marks = {at.cell: len(at.client.heard) for at in meetings}
-            name = f"grown-{caller.client.name}"
-            problem = await _wrong(partial(caller.call, tool, name))
+            problems = [await _wrong(partial(caller.call, tool, name)) for caller in callers]
+            problem = " ".join(filter(None, problems)) or None
             async with trio.open_nursery() as nursery:
                 for at in meetings:
                     nursery.start_soon(self._notice, at, problem, name, there, marks[at.cell])
@@ -264,13 +279,25 @@ async def connected_clients(
         results.sent += [each for side, client in clients for each in sent_to_client(side, client)]
 
 
-async def through_host(sides: Sequence[Side], where: Where, features: Sequence[Feature], results: Results) -> None:
-    async with connected_clients(sides, where, results) as clients:
+@dataclass
+class Party:
+    """Clients that go to one host. `replicas`: the URL of each of its processes, if there are several."""
+
+    sides: Sequence[Side]
+    where: Where
+    replicas: Sequence[str] = ()
+
+
+async def through_host(party: Party, features: Sequence[Feature], results: Results) -> None:
+    async with AsyncExitStack() as stack:
+        clients = await stack.enter_async_context(connected_clients(party.sides, party.where, results))
+        to_each = [over_http(f"changer-{n}", R25C, url) for n, url in enumerate(party.replicas)]
+        changers = [await stack.enter_async_context(each) for each in to_each]
         servers = await listed(clients[0][1]) if clients else []
         missing = [server.id for server in SERVERS_OF_MATRIX if server not in servers]
         if missing:
-            results.general.append(f"{sides[0].id} and its like do not see {', '.join(missing)}")
-        await HostRun(clients, servers, results, features).run_cells()
+            results.general.append(f"{party.sides[0].id} and its like do not see {', '.join(missing)}")
+        await HostRun(clients, servers, results, features, changers=changers).run_cells()
 
 
 async def directly(side: Side, where: Where, features: Sequence[Feature], results: Results) -> None:
@@ -312,20 +339,38 @@ def configured(folder: Path) -> Iterator[list[Path]]:
         yield files
 
 
-def run(features: Sequence[Feature]) -> Results:
-    """All cells of these features."""
+@contextmanager
+def served(file: Path, replicas: int) -> Iterator[tuple[list[Running], str]]:
+    """The process that serves a configuration, or several of a fleet, and the base of the URL that clients use."""
+    if replicas == 1:
+        with serving(file, stop=False) as host:
+            yield [host], host.url.rpartition("/")[0]
+        return
+    servers, files = json.loads(file.read_text())["servers"], []
+    with own_server() as postgres, postgres.database() as database:
+        for n, fleet in enumerate(fleet_keys(file.parent, postgres.url(database), replicas)):
+            (file.parent / f"r{n}").mkdir()
+            files.append(write_config(file.parent / f"r{n}", servers, fleet=fleet))
+        with serving_replicas(file.parent, files) as found:
+            yield found
+
+
+def run(features: Sequence[Feature], replicas: int = 1) -> Results:
+    """All cells of these features; before several replicas those of clients over HTTP."""
     results = Results()
     with tempfile.TemporaryDirectory(prefix="matrix-") as name, configured(Path(name)) as (first, *others):
-        with serving(first, stop=False) as host:
-            base = host.url.rpartition("/")[0]
-            addresses: dict[str, Target] = {"http": host.url, "sse": f"{base}/sse"}
-            parties = [([side for side in SIDES if side.transport != "stdio"], addresses)]
-            for revision, file in zip(REVISIONS, others, strict=True):
+        with served(first, replicas) as (hosts, base):
+            addresses: dict[str, Target] = {"http": f"{base}/mcp", "sse": f"{base}/sse"}
+            parties = [Party([side for side in SIDES if side.transport != "stdio"], addresses)]
+            if replicas > 1:
+                parties[0].replicas = [host.url for host in hosts]
+            for revision, file in zip(REVISIONS, others, strict=True) if replicas == 1 else ():
                 command = [COLONNADE, "serve", str(file), "--stdio", "--own", "--state", str(file.parent / "state")]
-                parties.append(([Side(revision, "stdio")], {"stdio": command}))
+                parties.append(Party([Side(revision, "stdio")], {"stdio": command}))
             trio.run(_all, parties, features, results)
-            results.log = host.errors
-            _stop(host, results)
+            results.log = "\n".join(host.errors for host in hosts)
+            for host in hosts:
+                _stop(host, results)
         for side in SERVERS_OF_MATRIX:
             record = [json.loads(line) for line in (Path(name) / f"{side.id}.jsonl").read_text().splitlines()]
             results.transcripts[f"server {side.id}"] = _came(side, record)
@@ -375,11 +420,11 @@ def _entry(where: Target) -> dict[str, object]:
     return {"url" if isinstance(where, str) else "command": where, "trust": "trusted"}
 
 
-async def _all(parties: Sequence[tuple[Sequence[Side], Where]], features: Sequence[Feature], results: Results) -> None:
-    with trio.move_on_after(LIMIT):
+async def _all(parties: Sequence[Party], features: Sequence[Feature], results: Results) -> None:
+    with trio.move_on_after(LIMIT * max(len(party.replicas) or 1 for party in parties)):
         async with trio.open_nursery() as nursery:
-            for sides, where in parties:
-                nursery.start_soon(through_host, sides, where, features, results)
+            for party in parties:
+                nursery.start_soon(through_host, party, features, results)
 
 
 def run_directly(features: Sequence[Feature]) -> Results:
@@ -477,19 +522,22 @@ def run_as_told() -> int:
     )
     parser.add_argument("--direct", action="store_true", help="nothing in between; only sides that are the same")
     parser.add_argument("--keep", type=int, metavar="RUNS", help="write transcripts.json from so many runs")
+    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="processes of a fleet, behind haproxy")
     parser.add_argument("--only", nargs="+", metavar="FEATURE", choices=[each.value for each in Feature])
     chosen = parser.parse_args()
     features = [feature for feature in Feature if not chosen.only or feature.value in chosen.only]
     wanted = [cell for cell in cells() if cell.feature in features]
     if chosen.direct:
         wanted = [cell for cell in wanted if directly_wanted(cell)]
+    if chosen.replicas > 1:
+        wanted = [cell for cell in wanted if cell.client_transport != "stdio"]
     if chosen.keep:
         keep([run(features).transcripts for _ in range(chosen.keep)], FILE)
         return 0
     schemas = {} if chosen.direct else load()
-    results = (run_directly if chosen.direct else run)(features)
+    results = run_directly(features) if chosen.direct else run(features, chosen.replicas)
     wrong = failures(results, wanted)
-    whole = not chosen.direct and not chosen.only
+    whole = not chosen.direct and not chosen.only and chosen.replicas == 1
     if not chosen.direct:
         print("\n\n".join(block(feature, results) for feature in features), end="\n\n")
     print(*wrong, sep="\n")

@@ -51,6 +51,7 @@ from host.admin import state as admin_state
 from host.admin.host_admin import HostAdmin
 from host.admin.schema import AdminError
 from host.audit.verify import Integrity
+from host.audit.writer import _File
 from host.errors import ColonnadeError
 from host.exchange import Answered, InputRequired, MrtrRound
 from host.journal import InternalError
@@ -741,7 +742,7 @@ class Machine:
             self.admin = HostAdmin(self.control, world.runtime, world.upstreams, world.router, stdio=False)
             world.gate.decision_log.record_configuration("config", SOURCE)
             file = world.gate.decision_log._audit._file
-            assert file is not None
+            assert isinstance(file, _File)
             path, self._audit, self.descriptor, self.broken = file.path, file.path.open(), file.descriptor, False
             await world.settled()
             for server, program in self.programs.items():

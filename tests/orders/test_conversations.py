@@ -42,7 +42,7 @@ from host.router.lists import PAGE_SIZE
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
 from host.wire.link import Deliver, LinkLost, ReceivedMessage
-from tests.kit.asgi import LATEST, Connection, Response, open_http_app
+from tests.kit.asgi import LATEST, Connection, Response, drain_of, open_http_app
 from tests.kit.examples import examples
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts
@@ -283,7 +283,11 @@ class Machine:
 
             self.call_store: CallStore = await stack.enter_async_context(open_call_store(crashed, world.memory))
             stateless = Stateless(
-                world.router, world.journal, self.call_store, Tasks(world.router, self.call_store), world.seal
+                world.router,
+                world.journal,
+                self.call_store,
+                Tasks(world.router, self.call_store, world.seal),
+                world.seal,
             )
 
             async def face(listen: Listen) -> ASGIApp:
@@ -297,8 +301,10 @@ class Machine:
                         lambda endpoint: b"{}",
                         stop,
                         memory=world.memory,
+                        drain=drain_of(world, stateless),
                         clients=ConnectedClients(),
                         record_attempt=world.gate.decision_log.record_attempt,
+                        is_recorded=world.gate.decision_log.is_recorded,
                     )
                 )
                 return app.serve
@@ -309,7 +315,7 @@ class Machine:
                 await face(Listen()),
             )
             streamable = attrgetter("__self__._doors")(guarded)["/mcp"].__self__
-            self._open_sessions: dict[str, Session] = streamable._sessions._open
+            self._open_sessions: dict[str, Session] = streamable.sessions._open
             async with trio.open_nursery() as self._requests:
                 ada = Connection(guarded, self._requests)
                 ada.headers["authorization"] = "Bearer ada-0123456789abcdef"

@@ -50,7 +50,7 @@ from host.protocol.stateless import take_stated
 from host.source import SHARED, Endpoint
 from tests.kit.asgi import IO, open_stateless
 from tests.kit.awaited import awaited
-from tests.kit.gates import folder
+from tests.kit.folders import folder
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, open_world
 

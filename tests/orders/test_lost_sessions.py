@@ -468,6 +468,20 @@ async def test_a_server_of_the_other_era_in_the_place_of_one_with_sessions_is_fo
     assert max(site.executed.values()) == 1
 
 
+async def test_a_call_whose_own_instance_has_lost_its_session_is_sent_over_another_one(
+    autojump_clock: MockClock,
+) -> None:
+    """Also where one may run at a time: the first one has ended by then."""
+    site = Site(Case("handshake", "call", 404, "nothing", 1, False, (404, "nothing"), Isolation.PER_CALL))
+    site.spec = replace(site.spec, max_instances=1)
+    async with open_world(site) as world:
+        await world.settled()
+        client = await world.client()
+        site.left = 1
+        assert (await client.call("a__x", {"n": 1}))["content"][0]["text"] == "done"
+    assert [status for _, status, _ in site.said[1]] == [404, 200]
+
+
 class Forgetting(Site):
     """A server that opens any session and lists its tools, and then says of each call and ping that it does not know
     the session. It executes each call nevertheless."""

@@ -17,15 +17,16 @@ from random import Random
 
 import trio
 
-from config import Trust
+from config import Fleet, Secret, Trust
 from host.policy.fingerprint import fingerprint
 from host.policy.grants import Grant, Grants, Scope, new_id
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
 from host.source import Source
+from host.storage.choice import open_chosen_store
 from host.storage.directory import open_state
-from host.storage.sqlite import open_store
+from host.storage.store import StateError
 from host.subject import Item as PinnedItem
 from host.subject import Subject
 from tests.kit.gates import SOURCE, entry
@@ -71,8 +72,11 @@ def trusts(owners: tuple[str, ...]) -> dict[str, Trust]:
 
 @contextmanager
 def opened(state: Path, owners: tuple[str, ...]) -> Iterator[tuple[Pins, Grants]]:
-    with open_store(open_state(state), SOURCE) as store:
-        yield Pins(store, trusts(owners)), Grants(store)
+    """The store of the state directory, or of the fleet whose URL stands in it."""
+    url = state / "fleet"
+    fleet = Fleet("acme", Secret(url.read_text()), (Secret("5a" * 32),)) if url.exists() else None
+    with open_chosen_store(fleet, open_state(state), SOURCE) as store:
+        yield Pins(store, trusts(owners)), Grants(store, wall=store.now)
 
 
 def stored(state: Path, owners: tuple[str, ...]) -> Known:
@@ -159,7 +163,10 @@ async def observe(server: str, pins: Pins, known: Known) -> int:
         of, _, name = key.partition("/")
         if of == server and isinstance(item, Item):
             offered[name] = definition(name, item.offered)
-    return len(await pins.observe(Source(server, Era.SESSION), Kind.TOOL, offered))
+    changes = await pins.observe(Source(server, Era.SESSION), Kind.TOOL, offered)
+    if pins.problem is not None:  # it is held, and not stored
+        raise StateError(pins.problem)
+    return len(changes)
 
 
 def decide_until_killed(state: Path, log: Path, owner: str, known: Known, seed: int) -> None:
@@ -176,7 +183,7 @@ async def decide(state: Path, log: Path, owner: str, known: Known, seed: int) ->
             step = step_of(draw, owner, known)
             said.write(json.dumps({"begun": asdict(step)}).encode() + b"\n")
             await carry_out(step, pins, grants, known)
-            said.write(b'{"done":true}\n')
+            said.write(json.dumps({"done": time.time()}).encode() + b"\n")
             known = {**known, step.key: step.after}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -66,12 +67,12 @@ OVER_STDIO = ["--stdio"] if STDIO == "relay" else ["--stdio", "--own"]
 def write_config(folder: Path, servers: Mapping[str, object], **more: Any) -> Path:
     """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so.
 
-    A host in the background ends soon."""
+    A host in the background ends soon, and so does each with calls that do not end."""
     file = folder / "colonnade.yaml"
     listen = {"address": "127.0.0.1:0", **more.pop("listen", {})}
     if STDIO == "relay":
         more = {"daemon": {"idle": "1s"}, **more}
-    file.write_text(json.dumps({"listen": listen, "watch": "off", "servers": servers, **more}))
+    file.write_text(json.dumps({"listen": listen, "watch": "off", "drain": "1s", "servers": servers, **more}))
     return file
 
 
@@ -169,24 +170,35 @@ class Running:
 
 @contextmanager
 def serving(
-    file: Path, *ready: str, options: Sequence[str] = (), cwd: Path | None = None, stop: bool = True
+    file: Path,
+    *ready: str,
+    options: Sequence[str] = (),
+    cwd: Path | None = None,
+    stop: bool = True,
+    by: Sequence[str] = (),
+    inherits: Sequence[int] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """`colonnade serve FILE`, for the block, once the servers named are ready. Then it is ended by SIGTERM.
 
     Args:
         options: further words of the command.
+        by: a command that becomes the one that it is given.
+        inherits: descriptors that the process gets.
+        variables: further ones of its environment.
         stop: whether it is still there at the end of the block, to be ended.
     """
     errors = file.parent / f"{file.name}.stderr"
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            [COLONNADE, "serve", str(file), *options],
+            [*by, COLONNADE, "serve", str(file), *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
             cwd=cwd or ROOT,
-            env=beside(file),
+            env={**beside(file), **(variables or {})},
+            pass_fds=inherits,
         )
     running = Running(process, errors)
     try:
@@ -246,6 +258,15 @@ def heard(log: Path) -> list[bytes]:
 def heard_method(log: Path, method: str) -> list[dict[str, Any]]:
     """The messages with this method that a recorder got."""
     return [message for line in heard(log) if (message := json.loads(line)).get("method") == method]
+
+
+@contextmanager
+def full_disk(pid: int, database: Path) -> Iterator[None]:
+    """For the block, no file that the process writes to can become longer than the database is now."""
+    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (database.stat().st_size, most))
+    yield
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
 
 
 def pids_below(pid: int) -> dict[int, str]:

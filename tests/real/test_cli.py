@@ -9,11 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -616,6 +619,41 @@ def test_sigterm_ends_everything_in_time(tmp_path: Path) -> None:
             assert any("SIG_IGN" in command for command in below.values())
             host.stop()
         assert [command for pid, command in below.items() if Path(f"/proc/{pid}").exists()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["steps", "hang"])
+def test_a_stop_lets_a_call_end_unless_it_is_told_again(tmp_path: Path, tool: str) -> None:
+    """Meanwhile the host says so to balancers, to people, and in its status."""
+    file = write_config(tmp_path, {"a": sdk_server()}, drain="60s")
+    with serving(file, "a", stop=False) as host, ThreadPoolExecutor() as threads:
+        base, state = host.url.removesuffix("/mcp"), beside(file)["COLONNADE_STATE"]
+
+        def answers(path: str) -> tuple[int, bytes]:
+            try:
+                with urllib.request.urlopen(base + path, timeout=5) as answer:
+                    return answer.status, answer.read()
+            except HTTPError as refused:
+                return refused.code, refused.read()
+
+        assert until(lambda: answers("/readyz")[0] == 200, "it is ready")
+        call = threads.submit(colonnade, "call", f"a__{tool}", '{"count": 200}', "--url", host.url)
+        until(
+            lambda: "1 call in progress" in colonnade("status", COLONNADE_STATE=state).stdout, "the call is in progress"
+        )
+        host.process.send_signal(signal.SIGINT if tool == "steps" else signal.SIGTERM)
+        until(lambda: answers("/readyz") == (503, b"stopping\n"), "it is stopping")
+        assert answers("/healthz") == (200, b"ok\n")
+        assert json.loads(answers("/status")[1])["draining"]
+        assert (
+            "problem:        the host is stopping: it ends with what is under way"
+            in colonnade("status", COLONNADE_STATE=state).stdout
+        )
+        assert host.process.poll() is None
+        if tool == "hang":
+            host.process.send_signal(signal.SIGTERM)
+        assert host.process.wait(STOP) == 0
+        assert (call.result().returncode == 0) is (tool == "steps")
 
 
 def open_session(url: str) -> str:

@@ -10,9 +10,10 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from config import Channel
 from host.admin.login import ConsoleSessions
-from host.admin.schema import LoginProposal
+from host.admin.schema import HistoryList, HistoryReader, LoginProposal, StateRow, TrafficRow
 from host.admin.web import allowed_hosts, console_app, console_url
 from host.notify.notices import page_to
 from host.wire.asgi import Receive, Scope, Send
@@ -38,9 +39,11 @@ from tests.kit.admin import (
     confirmation,
     entry,
     grant,
+    happened,
     held,
     left_out,
     offered,
+    past_call,
     server,
     view,
 )
@@ -122,6 +125,124 @@ async def in_browser(host: Host, act: Callable[[Host, Browser], None]) -> None:
     await trio.to_thread.run_sync(run)
 
 
+async def test_calls_of_the_past_are_searched_and_their_text_is_text() -> None:
+    admin = FakeAdminApi()
+    admin.past = [
+        past_call(number, item=EVIL, caller=EVIL, agent=EVIL, server=EVIL, rule=EVIL, outcome=EVIL, file=EVIL)
+        for number in range(60, 0, -1)
+    ]
+    admin.past_missing = [EVIL]
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        page.locator("#past-caller").fill("laptop")
+        page.locator("#past-outcome").select_option("error")
+        page.locator("#past-caller").press("Enter")
+        rows = page.locator("#history-list tbody > tr:not(.explain)")
+        expect(rows).to_have_count(50)
+        expect(rows.first).to_contain_text("<img src=x")
+        expect(page.locator("#history-list > .warn")).to_contain_text("<img src=x")
+        page.get_by_role("button", name="Older calls").click()
+        expect(rows).to_have_count(60)
+        expect(page.get_by_role("button", name="Older calls")).to_have_count(0)
+        rows.first.get_by_text("Record").click()
+        boxes = page.locator("#history-list .explain pre")
+        expect(boxes).to_have_count(4)
+        expect(page.get_by_role("region", name="Arguments, redacted")).to_contain_text("<img src=x")
+        expect(page.get_by_role("region", name="Result, left out")).to_have_text("longer than 32 KiB")
+        expect(boxes.nth(2)).to_contain_text('"kind": "decision"')
+        assert page.locator("img, #history-list script").count() == 0
+        expect(page).to_have_title("Colonnade")
+        page.locator("#leave").click()
+        expect(page.locator("#closed")).to_be_visible()
+        assert page.locator("#history-list > *").count() == 0
+
+    async with serving(admin) as host:
+        await in_browser(host, act)
+    wanted = {"caller": "laptop", "outcome": "error", "limit": 50}
+    assert [each[2] for each in admin.requests if each[0] == "past_calls"] == [wanted, {**wanted, "beyond": 11}]
+
+
+async def test_a_caller_signs_in_with_its_token_and_sees_calls_of_the_past_alone() -> None:
+    admin, calls, token = full(), FakeAdminApi(), "0123456789abcdef"
+    calls.past = [past_call(1, item=EVIL, caller=EVIL, file="", seq=0)]
+    digest = sha256(token.encode()).digest()
+
+    def lets_see(all_of_them: bool) -> None:
+        admin.readers[digest] = HistoryReader(EVIL, calls, sees_all=all_of_them)
+
+    def sign_in(page: Page, by: str = token) -> None:
+        page.get_by_label("Access token", exact=True).fill(by)
+        page.get_by_label("Access token", exact=True).press("Enter")
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(f"{host.origin}/console")
+        sign_in(page, "no such token at all")
+        expect(page.locator("#closed-why")).to_contain_text("This is no access token whose caller sees calls")
+        expect(page.get_by_label("Access token", exact=True)).to_have_value("")
+        sign_in(page)
+        expect(page.locator("#host")).to_contain_text("sees its own calls")
+        expect(page.locator("#host")).to_contain_text("<img src=x")
+        assert page.get_by_role("heading").locator("visible=true").all_inner_texts() == [
+            "Colonnade",
+            "Calls of the past",
+        ]
+        expect(page.locator("#past-caller")).to_be_hidden()
+        page.get_by_role("button", name="Search").click()
+        page.locator("#history-list").get_by_role("button", name="The record of").click()
+        expect(page.locator("#history-list .explain p").first).to_have_text(f"Call {1:016x}")
+        assert page.locator("img").count() == 0
+        page.reload()
+        expect(page.locator("#host")).to_contain_text("sees its own calls")
+        assert not [each for each in host.admin.requests if each[0].startswith("past")]
+        assert host.admin.present == []
+        fields = "[...document.querySelectorAll('input')].map((each) => each.value)"
+        kept = page.evaluate(f"JSON.stringify([sessionStorage, document.cookie, {fields}])")
+        assert token not in kept
+        # A link for the owner in the same tab leaves nothing of what the caller was shown, and the other way round.
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("#history-list tbody tr")).to_have_count(2)
+        page.goto(host.link())
+        expect(page.get_by_role("heading", name="Servers", exact=True)).to_be_visible()
+        assert page.locator("#history-list > *").count() == 0
+        expect(page.locator("#past-caller")).to_be_visible()
+        page.get_by_role("button", name="Sign out").click()
+        host.do(lets_see, True)
+        sign_in(page)
+        expect(page.locator("#host")).to_contain_text("sees all calls")
+        expect(page.locator("#past-caller")).to_be_visible()
+        assert page.locator("#servers, #grants, #confirmations article, .jump").locator("visible=true").count() == 0
+        host.do(admin.readers.clear)
+        page.get_by_role("button", name="Search").click()
+        expect(page.locator("#closed-why")).to_have_text("The session of this page is over.")
+
+    lets_see(False)
+    async with serving(admin) as host:
+        await in_browser(host, act)
+
+
+async def test_older_calls_are_those_of_the_search_that_is_shown() -> None:
+    """Not of what the person types while its answer is on the way."""
+    admin = FakeAdminApi()
+    admin.past = [past_call(number) for number in range(60, 0, -1)]
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        page.locator("#past-caller").fill("laptop")
+        page.locator("#past-search").evaluate(
+            "(it) => { it.click(); document.getElementById('past-caller').value += 2; }"
+        )
+        page.get_by_role("button", name="Older calls").click()
+        expect(page.locator("#history-list tbody > tr:not(.explain)")).to_have_count(60)
+
+    async with serving(admin) as host:
+        await in_browser(host, act)
+    assert [each[2]["caller"] for each in admin.requests if each[0] == "past_calls"] == ["laptop", "laptop"]
+
+
 def full() -> FakeAdminApi:
     return FakeAdminApi(
         servers=[server(warnings=["It runs unconfined."], unmatched=["tools.allow: foo_*"]), server("notes")],
@@ -129,9 +250,129 @@ def full() -> FakeAdminApi:
         confirmations=[confirmation()],
         held=[held(), held("new_tool", standing="new", diff=[], text='{"name": "new_tool"}')],
         grants=[grant("g1", name="list_issues")],
-        activity=[{"t": 1_790_000_000.0, "kind": "call", "server": "github", "text": "answered", "level": "info"}],
+        activity=[
+            {
+                "t": 1_790_000_000.0,
+                "kind": "call",
+                "server": "github",
+                "text": "answered",
+                "level": "info",
+                "first": 1_790_000_000.0,
+                "count": 1,
+            }
+        ],
         problems=["The audit cannot be written."],
     )
+
+
+async def test_many_servers_are_a_table_whose_rows_lead_to_their_pages() -> None:
+    """Those that need a person are open. A page has plots, each with a table, and the states over time."""
+    admin = FakeAdminApi(
+        servers=[
+            *(server(f"s{at}", calls=at, p50_ms=None, tokens=10 - at) for at in range(9)),
+            server("locked", state="needs login", detail="the server wants a login"),
+        ],
+    )
+    row: TrafficRow = {"t": 1_790_000_040, "calls": 3, "failed": 1, "p50_ms": 4.2, "p95_ms": 40.0}
+    state: StateRow = {"t": 1.0, "until": 2.0, "state": EVIL, "text": EVIL, "count": 7}
+    admin.traffic = {"now": 1_790_000_100.0, "minutes": [row], "quarters": [row], "states": [state]}
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        rows = page.locator("#server-rows tr")
+        expect(rows).to_have_count(10)
+        headings = page.locator("#server-list").get_by_role("heading", level=3)
+        expect(headings.locator("visible=true")).to_have_text(["locked"])
+        page.get_by_role("button", name="Calls", exact=True).click()
+        expect(rows.first).to_contain_text("locked")
+        expect(rows.nth(1)).to_contain_text("s8")
+        page.get_by_role("button", name="Calls", exact=True).click()
+        expect(rows.first).to_contain_text("s0")
+        page.get_by_role("button", name="Calls", exact=True).click()
+        expect(rows.nth(9)).to_contain_text("locked")
+        page.get_by_role("button", name="s3", exact=True).click()
+        expect(headings.locator("visible=true")).to_have_text(["s3", "locked"])
+        expect(page.get_by_role("article", name="s3")).to_contain_text(
+            "Settings: https://example.com/mcp · timeout: 60s"
+        )
+        page.locator("#server-list > .row:visible").first.get_by_text("Its last hour and day").click()
+        plots = page.get_by_role("img")
+        expect(plots).to_have_count(2)
+        assert "3 calls, 1 failed; at most 3 at a time, p95 at most 40 ms" in (
+            plots.first.get_attribute("aria-label") or ""
+        )
+        page.get_by_text("As a table").first.click()
+        expect(page.locator("figure td")).to_have_text(["3", "1", "4.2 ms", "40 ms"])
+        states = page.get_by_role("list", name="The last states of s3")
+        expect(states).to_contain_text("<img src=x")
+        expect(states).to_contain_text("7 times")
+        page.get_by_role("button", name="s3", exact=True).click()
+        expect(headings.locator("visible=true")).to_have_text(["locked"])
+
+    async with serving(admin) as host:
+        await in_browser(host, act)
+
+
+async def test_what_changes_is_built_and_nothing_else() -> None:
+    """With 5,000 entries of 50 servers, the page holds what is on the screen; a call changes some texts of its server's
+    row, and adds its own. While nobody can see the page, only what can be answered is shown."""
+    servers = [server(f"s{at}", calls=0) for at in range(50)]
+    catalog = [entry(f"tool_{at}", server=f"s{at % 50}") for at in range(5000)]
+    events = [happened(f"call {at}", kind="RequestCompleted") for at in range(150)]
+    admin = FakeAdminApi(servers=servers, catalog=catalog, activity=events)
+    count = """
+        window.made = 0;
+        const real = document.createElement;
+        document.createElement = function (...given) { made += 1; return real.apply(this, given); };
+        let visibility = "visible";
+        Object.defineProperty(document, "visibilityState", { get: () => visibility });
+        window.turn_page = (now) => { visibility = now; document.dispatchEvent(new Event("visibilitychange")); };
+    """
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.add_init_script(count)
+        page.goto(host.link())
+        activity, calls = page.locator("#activity-list li"), page.locator('#server-rows td[data-label="Calls"]')
+        expect(activity).to_have_count(150)
+        expect(page.locator("#catalog-list details")).to_have_count(50)
+        assert page.evaluate("made") < 4000
+
+        row = page.locator("#server-rows tr").nth(7).element_handle()
+        before = page.evaluate("made")
+        host.do(admin.replace, "servers", [server(f"s{at}", calls=int(at == 7)) for at in range(50)])
+        expect(calls.nth(7)).to_have_text("1")
+        assert page.evaluate("made") == before
+        assert row is not None
+        assert row.evaluate("(row) => row.isConnected")
+        host.do(admin.add, "activity", happened("the newest", kind="RequestCompleted"))
+        expect(activity.first).to_contain_text("the newest")
+        assert page.evaluate("made") - before < 15
+        page.evaluate("turn_page('hidden')")
+        host.do(admin.replace, "servers", [server(f"s{at}", calls=2) for at in range(50)])
+        host.do(admin.add, "confirmations", confirmation())
+        expect(page.locator("#confirmations article")).to_have_count(1)
+        expect(calls.nth(7)).to_have_text("1")
+        page.evaluate("turn_page('visible')")
+        expect(calls).to_have_text(["2"] * 50)
+
+    async with serving(admin) as host:
+        await in_browser(host, act)
+
+
+async def test_a_section_that_cannot_be_shown_keeps_no_other_from_being_shown() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(host.link())
+        expect(page.locator("#activity-list li")).to_have_count(1)
+        assert page.locator("#grant-list > *").count() == 0
+        assert len(faults) == 1
+
+    async with serving(FakeAdminApi(grants=[grant("g1", made="never")], activity=[happened("one")])) as host:
+        await in_browser(host, act)
 
 
 async def test_a_confirmation_appears_by_itself_and_is_answered() -> None:
@@ -714,7 +955,7 @@ async def test_the_catalog_is_filtered_and_explained() -> None:
         page.get_by_label("Who calls create_issue").select_option("you")
         page.get_by_label("Arguments of create_issue as JSON").fill('{"owner": "acme"}')
         page.get_by_role("button", name="Explain with these arguments").click()
-        page.get_by_label("Verdict", exact=True).select_option("deny")
+        page.locator("#catalog").get_by_label("Verdict", exact=True).select_option("deny")
         expect(page.get_by_text("Nothing matches.")).to_be_visible()
         assert host.admin.requests[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
 
@@ -740,7 +981,7 @@ async def test_a_caller_and_a_view_are_chosen_and_what_it_sees_is_shown() -> Non
         page.get_by_label("View", exact=True).select_option("review")
         expect(shown).to_contain_text("/mcp/@review does not exist for laptop")
         page.get_by_label("View", exact=True).select_option("")
-        page.get_by_label("Caller", exact=True).select_option("over stdio")
+        page.locator("#callers").get_by_label("Caller", exact=True).select_option("over stdio")
         expect(shown).to_contain_text("Over stdio, without a view: 0 entries")
         host.do(host.admin.replace, "views", [view("review")])
         expect(page.locator("#view-list li")).to_have_count(1)
@@ -807,6 +1048,11 @@ async def test_a_press_that_was_meant_for_another_confirmation_does_not_count() 
         expect(allow).to_be_enabled()
         host.do(host.admin.replace, "confirmations", [confirmation("q2", name="other")])
         expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
+        allow.dispatch_event("click")
+        assert host.admin.requests == []
+        expect(allow).to_be_enabled()
+        host.do(host.admin.add, "problems", "The audit cannot be written.")  # above the cards
+        expect(page.locator("#problems li")).to_have_count(1)
         allow.dispatch_event("click")
         assert host.admin.requests == []
         allow.click()  # waits until it may be pressed
@@ -920,9 +1166,9 @@ async def test_hostile_text_is_text() -> None:
         expect(page.locator("#seen .left-out")).to_contain_text("<img src=x")
         expect(page).to_have_title("Colonnade")
         assert page.locator("img, iframe, object, embed, link[rel=icon]").count() == 0
-        assert page.locator("script").count() == 1
+        assert page.locator("script").count() == 2
         assert page.locator("[onerror], [style]").count() == 0
-        page_paths = {f"/console{path}" for path in ("", "/console.css", "/console.js", "/open")}
+        page_paths = {f"/console{path}" for path in ("", "/console.css", "/console.js", "/history.js", "/open")}
         api_paths = {
             f"/api/v1/{path}"
             for path in ("events", "explain", "confirmations/answer", "definitions/list", "callers/view")
@@ -953,7 +1199,7 @@ async def test_hostile_text_is_text() -> None:
         grants=[
             grant("g", caller=EVIL, server=EVIL, name=EVIL, scope=EVIL, arguments=EVIL, by=EVIL, why=EVIL, live=False)
         ],
-        activity=[{"t": 1.0, "kind": EVIL, "server": EVIL, "text": EVIL, "level": EVIL}],
+        activity=[{"t": 1.0, "kind": EVIL, "server": EVIL, "text": EVIL, "level": EVIL, "first": 1.0, "count": 2}],
         problems=[EVIL],
     )
     seen = {"server": EVIL, "kind": EVIL, "name": EVIL, "outward": EVIL, "title": EVIL, "description": EVIL}
@@ -1281,18 +1527,23 @@ async def test_a_login_that_came_to_nothing_says_why() -> None:
         await in_browser(host, act)
 
 
-async def test_a_login_that_takes_long_holds_up_no_answer() -> None:
+@pytest.mark.parametrize("press", ["Connect notes", "Search"])
+async def test_a_login_or_a_search_that_takes_long_holds_up_no_answer(press: str) -> None:
     def act(host: Host, browser: Browser) -> None:
         page = browser.new_page()
         page.goto(host.link())
         expect(page.locator("#confirmations button[aria-disabled]")).to_have_count(0)
-        page.get_by_role("button", name="Connect notes").click()
+        page.get_by_role("button", name=press).click()
         page.get_by_role("button", name="Allow once").click()
         expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
         assert ("answer", "q1", "once", None, "exact", "console") in host.admin.requests
 
     class Slow(FakeAdminApi):
         async def login(self, server: str, channel: Channel) -> LoginProposal:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        async def past_calls(self, since: float | None, wanted: Mapping[str, Any]) -> HistoryList:
             await trio.sleep_forever()
             raise AssertionError
 

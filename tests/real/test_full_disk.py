@@ -3,9 +3,6 @@ to be remembered is refused, and with room again it goes on."""
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import pytest
 
 from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
 from tests.kit.servers.offering import offer
-from tests.real.running import BARE_PYTHON, SERVERS, colonnade, serving, until, write_config
+from tests.real.running import BARE_PYTHON, SERVERS, colonnade, full_disk, serving, until, write_config
 
 LONG = "x" * 40_000
 """Does not fit into the pages that a database of a few definitions has."""
@@ -33,15 +30,6 @@ def held(host: RunningHost) -> dict[str, dict[str, Any]]:
 
 def decide(host: RunningHost, decision: str, name: str, fingerprint: str = "") -> None:
     host.post("definitions/decide", server="strict", kind="tool", name=name, fingerprint=fingerprint, decision=decision)
-
-
-@contextmanager
-def full_disk(pid: int, database: Path) -> Iterator[None]:
-    """For the block, no file that the process writes to can become longer than the database is now."""
-    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (database.stat().st_size, most))
-    yield
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
 
 
 def test_a_full_disk_refuses_what_would_need_to_be_remembered_and_loses_nothing(tmp_path: Path) -> None:

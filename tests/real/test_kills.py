@@ -34,6 +34,7 @@ from host.storage.directory import open_state
 from host.storage.sqlite import open_store
 from host.subject import Item, Subject
 from tests.kit.awaited import awaited
+from tests.kit.postgres import PostgresServer, needs_postgres
 from tests.kit.servers.offering import offer
 
 from . import deciders
@@ -47,13 +48,30 @@ def pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A state directory, with the URL of a fleet in it for decisions of a fleet."""
+    state = tmp_path / "state"
+    if request.param == "sqlite":
+        yield state
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    with server.database() as name:
+        state.mkdir(mode=0o700)
+        (state / "fleet").write_text(server.url(name))
+        yield state
+
+
 @pytest.mark.parametrize(("owners", "kills"), [(("one",), KILLS * 6 // 10), (("one", "two"), KILLS * 2 // 10)])
-def test_a_kill_loses_nothing_that_was_confirmed(owners: tuple[str, ...], kills: int, tmp_path: Path) -> None:
-    """Processes over one state directory, killed at random moments, also while they open it; each goes on where the
-    last one was killed."""
+def test_a_kill_loses_nothing_that_was_confirmed(
+    owners: tuple[str, ...], kills: int, state: Path, tmp_path: Path
+) -> None:
+    """Processes over one store, killed at random moments, also while they open it; each goes on where the last one was
+    killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([deciders.__name__])
-    state, draw = tmp_path / "state", Random(len(owners))
+    context.set_forkserver_preload([deciders.__name__, "host.storage.postgres"])
+    draw = Random(len(owners))
+    life = 1.2 if (state / "fleet").exists() else 0.3  # it takes longer to open
     known: deciders.Known = {}
     confirmed = stored = journals = 0
     for kill in range(kills):
@@ -64,7 +82,7 @@ def test_a_kill_loses_nothing_that_was_confirmed(owners: tuple[str, ...], kills:
             processes.append(context.Process(target=deciders.decide_until_killed, args=told))
         for process in processes:
             process.start()
-        pause(draw.uniform(0.0, 0.3))
+        pause(draw.uniform(0.0, life))
         for process in processes:
             process.kill()
         for process in processes:

@@ -112,33 +112,41 @@ def _until_said(host: Running, text: str) -> None:
     until(lambda: any(text in line for line in host.said), f"it says {text}: {host.said} {host.errors}")
 
 
+def _is_socket(descriptor: str) -> bool:
+    try:
+        return os.readlink(descriptor).startswith("socket:")
+    except FileNotFoundError:  # it was closed meanwhile
+        return False
+
+
 async def test_nothing_is_left_when_it_crashes_is_taken_out_and_when_the_host_ends(tmp_path: Path) -> None:
-    """Each time with connections that are open: no connection at the other end, no descriptor in the host."""
+    """Each time with connections that are open: no connection at the other end, no socket in the host."""
     with outside() as there:
         file = write_config(tmp_path, {"a": caller(f"127.0.0.1:{there.port}")})
         with serving(file, "a") as host:
             folder = f"/proc/{host.process.pid}/fd"
 
-            def descriptors() -> int:
-                return len(os.listdir(folder))
+            def sockets() -> int:  # files come and go: a transaction of the store has a journal
+                return sum(_is_socket(f"{folder}/{each}") for each in os.listdir(folder))
 
             async with by_hand(host.url) as client:
+                ready = sockets()
                 assert await called(client, "ask", "127.0.0.1", there.port) == "there"
-                ready = descriptors()
+                await trio.to_thread.run_sync(until, lambda: sockets() == ready, "its connection is closed")
                 for starts in (2, 3):
                     assert await called(client, "hold", "127.0.0.1", there.port) == "20 held"
                     await trio.to_thread.run_sync(until, lambda: there.open == 20, "they are open")
-                    assert descriptors() >= ready + 40
+                    assert sockets() >= ready + 40
                     await called(client, "crash", "", 0)
                     await trio.to_thread.run_sync(until, lambda: there.open == 0, "they are closed")
                     await trio.to_thread.run_sync(
                         until, lambda n=starts: len(host.state_lines("a", "ready")) >= n, "it is there again"
                     )
                 assert await called(client, "hold", "127.0.0.1", there.port) == "20 held"
-                await trio.to_thread.run_sync(until, lambda: descriptors() == ready + 40, "no others are open")
+                await trio.to_thread.run_sync(until, lambda: sockets() == ready + 40, "no others are open")
                 write_config(tmp_path, {"b": caller(f"127.0.0.1:{there.port}")})
                 host.process.send_signal(signal.SIGHUP)
                 await trio.to_thread.run_sync(_until_said, host, "a removed")
                 await trio.to_thread.run_sync(until, lambda: there.open == 0, "they are closed")
-                await trio.to_thread.run_sync(until, lambda: descriptors() <= ready, "nothing is left of it")
+                await trio.to_thread.run_sync(until, lambda: sockets() <= ready, "nothing is left of it")
         assert there.taken == 61

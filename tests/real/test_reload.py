@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -177,6 +178,27 @@ async def test_calls_in_flight_keep_their_verdict_and_new_ones_are_evaluated_by_
         assert all("isError" not in each["result"] for each in answers)
         assert len(heard_method(log, "tools/call")) == IN_FLIGHT + 1
         assert pid_of(host.process.pid, log.name) == pid
+
+
+async def test_its_log_goes_on_in_a_new_file(tmp_path: Path) -> None:
+    """As programs that rotate logs expect. The lines of calls name their callers, and lead to the audit."""
+    log, rotated = tmp_path / "log", tmp_path / "log.1"
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
+    options = ["--log-format", "json", "--log-file", str(log), "--log-level", "error,calls=info"]
+    with serving(file, "a", options=options) as host:
+        async with by_hand(host.url) as client:
+            await called(client, "a__echo", {"n": 1})
+            until(lambda: "request_completed" in log.read_text(), "the call is logged")
+            log.rename(rotated)
+            reload(host)
+            until(log.exists, "the log is opened again")
+            await called(client, "a__echo", {"n": 2})
+            until(log.read_text, "the second call is logged")
+    (first,), (second,) = ([json.loads(line) for line in each.read_text().splitlines()] for each in (rotated, log))
+    assert (first["event"], first["name"], first["outcome"]) == ("request_completed", "echo", "answered")
+    assert first["caller"] == second["caller"] != ""
+    assert first["audit"] < second["audit"]
+    assert host.errors == ""
 
 
 def test_a_host_that_serves_over_stdio_reads_its_file_again_too(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,37 @@ TOKENS = {"laptop": "laptop-0123456789abcdef", "desk": "desk-0123456789abcdef"}
 NEW = "another-0123456789abcdef"
 
 
-def with_tokens(folder: Path, watch: str = "off", **listen: Any) -> Path:
+def with_tokens(folder: Path, watch: str = "off", callers: Mapping[str, object] | None = None, **listen: Any) -> Path:
     for name, token in TOKENS.items():
         (folder / name).write_text(token)
     tokens = {name: f"${{file:{name}}}" for name in TOKENS}
     listen = {"address": "127.0.0.1:0", "auth": {"tokens": tokens}, **listen}
     rules = {"tools": {"deny": ["exit"]}}
-    return write_config(folder, {"a": {**recorder(folder / "a.log"), "consent": rules}}, listen=listen, watch=watch)
+    more = {} if callers is None else {"callers": callers, "history": {}}
+    servers = {"a": {**recorder(folder / "a.log"), "consent": rules}}
+    return write_config(folder, servers, listen=listen, watch=watch, **more)
+
+
+class Console:
+    """The web console of a host, as a page of it speaks."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+        self.http = http
+        self.origin = url.removesuffix("/mcp")
+        self.headers = {"origin": self.origin}
+        self.number = 0
+
+    async def sign_in(self, token: str) -> int:
+        answer = await self.http.post(f"{self.origin}/console/open", json={"token": token}, headers=self.headers)
+        if answer.status_code == 200:
+            cookie = answer.headers["set-cookie"].partition(";")[0]
+            self.headers |= {"cookie": cookie, "x-colonnade-console": answer.json()["secret"]}
+        return answer.status_code
+
+    async def post(self, path: str, body: object) -> httpx.Response:
+        self.number += 1
+        headers = {**self.headers, "x-colonnade-sequence": str(self.number)}
+        return await self.http.post(f"{self.origin}/api/v1/{path}", json=body, headers=headers)
 
 
 @asynccontextmanager
@@ -104,3 +128,34 @@ def test_a_saved_file_withdraws_a_token_and_a_new_one_waits_for_a_person(tmp_pat
         assert [status(token) for token in (TOKENS["desk"], NEW)] == [200, 401]
         assert "token new added" in reloaded(host, file)
         assert [status(token) for token in (TOKENS["desk"], NEW)] == [200, 200]
+
+
+async def test_a_caller_sees_its_own_calls_on_the_console_for_as_long_as_its_token_and_the_file_say(
+    tmp_path: Path,
+) -> None:
+    """Without the key, as in a file of before, its token opens nothing there."""
+    file = with_tokens(tmp_path, callers={name: {"token": name} for name in TOKENS})
+    with serving(file, "a") as host:
+        for name, token in TOKENS.items():
+            async with bearing(host.url, token) as client:
+                for tool in ("exit", "nothing"):
+                    await client.ask("tools/call", {"name": f"a__{tool}", "arguments": {}})
+                await client.ask("tools/call", {"name": "a__together", "arguments": {"of": 1, "note": name}}, 7)
+        async with httpx.AsyncClient(trust_env=False) as http:
+            console = Console(http, host.url)
+            assert await console.sign_in(TOKENS["laptop"]) == 403
+            with_tokens(tmp_path, callers={"me": {"token": "laptop", "history": "own"}, "desk": {"token": "desk"}})
+            await trio.to_thread.run_sync(reloaded, host, file)
+            assert await console.sign_in(TOKENS["desk"]) == 403
+            assert await console.sign_in(TOKENS["laptop"]) == 200
+            found = (await console.post("history/list", {})).json()["calls"]
+            assert [(each["caller"], each["item"]) for each in found] == [("laptop", "together")]
+            (shown,) = [(await console.post("history/call", {"id": each["id"]})).json() for each in found]
+            assert {each["kind"] for each in shown["records"]} == {"decision", "outcome"}
+            assert (await console.post("explain", {"server": "a", "kind": "tool", "name": "exit"})).status_code == 403
+            assert (await http.get(f"{console.origin}/api/v1/state", headers=console.headers)).status_code == 403
+            (tmp_path / "laptop").write_text(NEW)
+            await trio.to_thread.run_sync(reloaded, host, file)
+            assert (await console.post("history/list", {})).status_code == 403
+            assert await console.sign_in(NEW) == 200
+            assert (await console.post("history/list", {})).json()["calls"] == found

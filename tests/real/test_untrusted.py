@@ -48,6 +48,7 @@ def former(tmp_path: Path) -> Path:
         pass
     with closing(sqlite3.connect(tmp_path / "state" / "colonnade.db")) as other, other:
         other.execute("DROP TABLE unconfined")
+        other.execute("DROP TABLE session")
         other.execute("PRAGMA user_version = 5")
     return configured(tmp_path)
 

@@ -18,6 +18,8 @@ from tests.sandbox.means import BY_THE_KEEPER, NAMESPACES, REAL, SETS, Set, sour
 from tests.sandbox.stated import state_with
 from tests.sandbox.world import NOT_STARTED, World, open_world
 
+pytestmark = pytest.mark.disk
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:

@@ -66,8 +66,18 @@ function bytes(count) {
   return `${(count / 1e6).toFixed(1)} MB`;
 }
 
-const clock = (t) => new Date(t * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const day = (t) => new Date(t * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" });
+/** What formats numbers or times, made once: toLocaleString makes one for each text, which takes longer than to show it.
+ * Not before it is needed, since that is before the first paint. */
+function formatter(make) {
+  let made = null;
+  return (value) => (made = made || make()).format(value);
+}
+
+const number = formatter(() => new Intl.NumberFormat("en"));
+const clockOf = formatter(() => new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }));
+const dayOf = formatter(() => new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" }));
+const clock = (t) => clockOf(t * 1000);
+const day = (t) => dayOf(t * 1000);
 
 function time(t) {
   const today = new Date(t * 1000).toDateString() === new Date().toDateString();
@@ -107,17 +117,23 @@ function unfold(details) {
   details.open = true;
 }
 
-/** Keep the children of a box in step with items: what did not change stays as it is, with its focus and its fields. */
-function keep(box, items, keyOf, build, empty) {
+/** Keep the children of a box in step with items: what did not change stays as it is, with its focus and its fields. What
+ * did is built anew, or brought up to date if there is an `update`. Without `keyOf`, items are what they say. */
+function keep(box, items, keyOf, build, empty, update) {
   const before = box.kept || new Map();
   const after = new Map();
   const active = document.activeElement;
   let focus = null;
   for (const item of items) {
-    const key = keyOf(item);
-    const form = JSON.stringify(item);
+    let key = keyOf ? keyOf(item) : JSON.stringify(item);
+    while (!keyOf && after.has(key)) key += " "; // two alike are two
     const old = before.get(key);
-    if (old && old.form === form) { after.set(key, old); continue; }
+    if (old && (!keyOf || same(old.item, item))) { after.set(key, old); continue; }
+    if (old && update) {
+      update(old.element, item);
+      after.set(key, { item, element: old.element });
+      continue;
+    }
     const made = build(item, key);
     if (old) {
       const opened = new Set([old.element, ...old.element.querySelectorAll("details")].filter((each) => each.open).map((each) => each.dataset.part));
@@ -126,16 +142,33 @@ function keep(box, items, keyOf, build, empty) {
       const part = old.element.contains(active) ? active.dataset.part : undefined;
       if (part) focus = [...made.querySelectorAll("[data-part]")].find((each) => each.dataset.part === part);
     }
-    after.set(key, { form, element: made });
+    after.set(key, { item, element: made });
   }
   const moved = [...before.keys()].some((key) => !after.has(key));
   box.kept = after;
-  const wanted = [...after.values()].map((each) => each.element);
-  if (!wanted.length && empty) wanted.push(box.none = box.none || empty());
-  [...box.childNodes].forEach((node) => { if (!wanted.includes(node)) node.remove(); });
-  wanted.forEach((node, at) => { if (box.childNodes[at] !== node) box.insertBefore(node, box.childNodes[at] || null); });
+  const wanted = new Set([...after.values()].map((each) => each.element));
+  if (!wanted.size && empty) wanted.add(box.none = box.none || empty());
+  for (const node of [...box.childNodes]) if (!wanted.has(node)) node.remove();
+  let next = box.firstChild;
+  for (const node of wanted) {
+    if (node === next) next = next.nextSibling;
+    else box.insertBefore(node, next);
+  }
   if (focus) focus.focus({ preventScroll: true });
   return moved;
+}
+
+/** Whether two values that came as JSON are alike. */
+function same(one, other) {
+  if (one === other) return true;
+  if (typeof one !== "object" || typeof other !== "object" || !one || !other) return false;
+  const names = Object.keys(one);
+  return names.length === Object.keys(other).length && names.every((name) => same(one[name], other[name]));
+}
+
+/** Set the text of an element, if it is another one: what did not change is not laid out again. */
+function tell(element, text) {
+  if (element.textContent !== text) element.textContent = text;
 }
 
 const nothing = (title, text) => () => h("div", { class: "nothing" }, h("p", {}, title), text && h("p", { class: "soft" }, text));
@@ -143,6 +176,7 @@ const nothing = (title, text) => () => h("div", { class: "nothing" }, h("p", {},
 // ---- Asking the host ----
 
 let secret = null;
+let reader = null; // the caller that has signed in, and whether it sees all calls of the past; null for the owner
 let sequence = 0;
 let turn = Promise.resolve();
 let state = {};
@@ -153,13 +187,16 @@ function restore() {
     const kept = JSON.parse(sessionStorage.getItem(KEEP) || "null");
     secret = kept && typeof kept.secret === "string" ? kept.secret : null;
     sequence = kept && Number.isSafeInteger(kept.sequence) ? kept.sequence : 0;
+    reader = kept && kept.reader && typeof kept.reader.caller === "string" ? kept.reader : null;
   } catch { secret = null; }
 }
 
 function store() {
   if (secret === null) sessionStorage.removeItem(KEEP);
-  else sessionStorage.setItem(KEEP, JSON.stringify({ secret, sequence }));
+  else sessionStorage.setItem(KEEP, JSON.stringify({ secret, sequence, reader }));
 }
+
+const isOwner = () => secret !== null && reader === null;
 
 const COMMON = { cache: "no-store", redirect: "error", credentials: "same-origin", mode: "cors", referrerPolicy: "no-referrer" };
 
@@ -232,15 +269,18 @@ async function follow() {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const reader = answer.body.getReader();
     const decoder = new TextDecoder();
-    let rest = "";
+    let pieces = []; // of a line: the first one is of megabytes where much is offered
     for (;;) {
       const { done, value } = await reader.read();
       if (done || reading !== mine) break;
       alive();
-      rest += decoder.decode(value, { stream: true });
-      const lines = rest.split("\n");
-      rest = lines.pop();
-      for (const line of lines) if (line) news(JSON.parse(line));
+      const [end, ...lines] = decoder.decode(value, { stream: true }).split("\n");
+      pieces.push(end);
+      for (const begin of lines) {
+        const line = pieces.join("");
+        pieces = [begin];
+        if (line) news(JSON.parse(line));
+      }
     }
   } catch { /* the banner says so */ } finally { clearTimeout(watchdog); }
   if (reading === mine && secret !== null) lost(mine);
@@ -273,8 +313,9 @@ function online(now) {
 
 // ---- Showing ----
 
-const SHOW = { confirmations: showConfirmations, configuration: showConfiguration, held: () => showHeld(), servers: showServers, catalog: () => { showCatalog(); for (const each of document.querySelectorAll(".offered")) each.look(); }, views: showViews, grants: showGrants,
-  activity: showActivity, problems: showProblems };
+// The first may be answered, so that it does not wait for the others.
+const SHOW = { confirmations: showConfirmations, problems: showProblems, configuration: showConfiguration, held: () => showHeld(), servers: showServers, catalog: () => { showCatalog(); for (const each of document.querySelectorAll(".offered")) each.look(); }, views: showViews, grants: showGrants,
+  activity: showActivity };
 
 function show(sections) {
   state.held = (state.held || []).filter((each) => each.ready !== false); // the others come once they are compared
@@ -282,24 +323,56 @@ function show(sections) {
   $("closed").hidden = true;
   $("leave").hidden = false;
   offerNotifications();
-  if (state.config !== undefined) $("host").replaceChildren(foreign(state.config), h("span", { class: "soft" }, ` · process ${state.pid} · ${state.colonnade}`));
-  for (const section of sections) if (SHOW[section]) SHOW[section](state[section] || []);
+  if (sections.includes("config")) $("host").replaceChildren(foreign(state.config), h("span", { class: "soft" }, ` · process ${state.pid} · ${state.colonnade}`));
+  for (const section of sections) if (SHOW[section]) stale.add(section);
+  if (stale.delete("confirmations")) showConfirmations(state.confirmations || []);
+  showStale();
   for (const [id, section] of [["n-confirmations", waiting()], ["n-held", state.held], ["n-configuration", state.configuration], ["n-servers", state.servers], ["n-catalog", state.catalog], ["n-grants", state.grants]])
-    $(id).textContent = section && section.length ? String(section.length) : "";
+    tell($(id), section && section.length ? String(section.length) : "");
   $("n-confirmations").classList.toggle("hot", waiting().length > 0);
   $("n-held").classList.toggle("hot", (state.held || []).some((each) => !each.rejected));
   retitle();
 }
 
+const stale = new Set(); // sections that are still to be shown as they are now
+let showing = false;
+
+/** Show what is stale, section by section, so that no task is long; while nobody can see the page, nothing. A mistake in
+ * one section keeps no other from being shown. */
+async function showStale() {
+  if (showing) return;
+  showing = true;
+  try {
+    for (const section of Object.keys(SHOW)) {
+      if (!stale.has(section)) continue;
+      await nextTask();
+      if (document.visibilityState === "hidden") break;
+      if (stale.delete(section)) SHOW[section](state[section] || []);
+    }
+  } finally {
+    showing = false;
+    if (stale.size && document.visibilityState !== "hidden") showStale();
+  }
+}
+
+/** Resolves in a later task; before it, the browser may lay out and paint. Timers would wait longer. */
+const nextTask = () => new Promise((done) => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => { port1.close(); done(); };
+  port2.postMessage(null);
+});
+
 const waiting = () => (state.confirmations || []).filter((each) => each.state === "waiting");
 
 function retitle() {
   const count = waiting().length;
-  document.title = (secret === null ? "Closed · " : isOnline === false ? "Offline · " : count ? `(${count}) ` : "") + "Colonnade";
+  const title = (secret === null ? "Closed · " : isOnline === false ? "Offline · " : count ? `(${count}) ` : "") + "Colonnade";
+  if (document.title !== title) document.title = title;
 }
 
 function showProblems(problems) {
   keep($("problems"), problems.map((text) => ({ text })), (each) => each.text, (each) => h("li", {}, foreign(each.text)));
+  settleAfter("problems", problems); // they stand above the cards
 }
 
 // Confirmations
@@ -322,6 +395,16 @@ function settle() {
   setTimeout(() => {
     if (performance.now() >= settled - 20) for (const each of answerButtons()) each.removeAttribute("aria-disabled");
   }, SETTLE);
+}
+
+const before = {}; // by section, what it showed last
+
+/** Take no answer for a moment if what a section shows moves cards, since it is another than before. */
+function settleAfter(section, items) {
+  const now = JSON.stringify(items);
+  if (now !== before[section]) settle();
+  before[section] = now;
+  disableUntilSettled();
 }
 
 /** Disable the buttons that take no answer yet, also those of a card that was built again meanwhile. */
@@ -411,12 +494,12 @@ let wanted = "";
 function seek(id) {
   wanted = id;
   setTimeout(() => { if (wanted === id) $("wanted").textContent = wanted = ""; }, WANTED);
-  if (secret === null) tabs.postMessage({ show: id });
+  if (!isOwner()) tabs.postMessage({ show: id });
   else showWanted();
 }
 
 tabs.onmessage = ({ data }) => {
-  if (secret !== null && typeof data.show === "string") {
+  if (isOwner() && typeof data.show === "string") {
     tabs.postMessage({ shown: data.show });
     seek(data.show);
   } else if (secret === null && wanted && data.shown === wanted) {
@@ -685,7 +768,6 @@ function lasting(q, answers, chosen, answer, back) {
 // Definitions
 
 const FEW = 3; // definitions that are shown opened
-let heldBefore = "";
 const pieces = (diff) => (diff || []).map((part) =>
   part.op === "added" ? h("ins", {}, foreign(part.text)) : part.op === "removed" ? h("del", {}, foreign(part.text)) : foreign(part.text));
 const heldKey = (each) => JSON.stringify([each.server, each.kind, each.name]);
@@ -700,14 +782,10 @@ function showHeld() {
   $("held-filter").hidden = !filtered && every.length <= FEW;
   $("held-count").textContent = filtered ? `${all.length} of ${plural(every.length, "definition")}` : plural(every.length, "definition");
   const hadFocus = $("held").contains(document.activeElement);
-  const servers = [...new Set(all.map((each) => each.server))].map((server) => ({ server, items: all.filter((each) => each.server === server) }));
-  const moved = keep($("held"), servers, (each) => each.server, (each) => heldGroup(each, every.length <= FEW), filtered ? null :
+  const moved = keep($("held"), byServer(all), (each) => each.server, (each) => heldGroup(each, every.length <= FEW), filtered ? null :
     nothing("No definition is held back.", "What a standard or trusted server newly offers is listed at once; but what a tool of a standard server claims does not count before a person has approved it, so a rule that wants claims asks about it. What an untrusted server newly offers, and what changes at a server that is not trusted, is held back and stands here until a person approves it."));
   if (filtered && !all.length) $("held").replaceChildren(nothing("Nothing matches.")());
-  const now = JSON.stringify(all);
-  if (now !== heldBefore) settle();
-  disableUntilSettled();
-  heldBefore = now;
+  settleAfter("held", all);
   if ((moved || hadFocus) && hadFocus && document.activeElement === document.body) $("changes").focus({ preventScroll: true });
 }
 
@@ -762,16 +840,11 @@ function heldCard(each) {
 
 // Changes of the configuration
 
-let changesBefore = "";
-
 function showConfiguration(changes) {
   $("configuration").hidden = $("to-configuration").hidden = !changes.length;
   const all = changes.length ? [{ id: changes[0].id, changes }] : [];
   keep($("change-list"), all, () => "changes", changesCard);
-  const now = JSON.stringify(changes);
-  if (now !== changesBefore) settle();
-  disableUntilSettled();
-  changesBefore = now;
+  settleAfter("configuration", changes);
 }
 
 function changesCard({ id, changes }) {
@@ -795,16 +868,81 @@ const STATES = { ready: "good", starting: "busy", held: "busy", installing: "bus
 const logins = new Map(); // by server: the login that was asked for here, and what it is for
 const loginTries = new Map(); // by server: how many logins were asked for
 
+const FEW_SERVERS = 3; // servers whose pages are all open; of more, a table leads to them
+const COLUMNS = [["id", "Server"], ["state", "State"], ["entries", "Entries"], ["calls", "Calls"], ["failed", "Errors"],
+  ["p50_ms", "p50"], ["p95_ms", "p95"], ["restarts", "Restarts"], ["tokens", "Tokens"]];
+const opened = new Set(); // servers whose page was opened in the table
+let order = { by: "", down: false };
+
 function showServers(servers) {
-  keep($("server-list"), servers.map(({ id }) => ({ id })), (each) => each.id, serverPlace, nothing("No servers are configured."));
-  for (const each of servers) {
+  const many = servers.length > FEW_SERVERS;
+  $("server-table").hidden = !many;
+  if (many) showTable(servers);
+  for (const each of servers) if ((each.state !== "needs login" || each.login_failed) && logins.delete(each.id)) {
+    say(each.login_failed ? `Nobody has logged in to ${each.id}.` : `${each.id} needs no login any more.`);
+  }
+  // What a person is to do something about is never behind a press.
+  const shown = servers.filter((each) => !many || opened.has(each.id) || each.state === "needs login" || each.sandbox_open);
+  keep($("server-list"), shown.map(({ id }) => ({ id })), (each) => each.id, serverPlace, servers.length ? null : nothing("No servers are configured."));
+  for (const each of shown) {
     const place = $("server-list").kept.get(each.id).element;
     keep(place.firstChild, [each], () => "row", serverRow);
-    if ((each.state !== "needs login" || each.login_failed) && logins.delete(each.id)) {
-      say(each.login_failed ? `Nobody has logged in to ${each.id}.` : `${each.id} needs no login any more.`);
-    }
     showLogin(place, each.id);
   }
+}
+
+const sum = (counts) => Object.values(counts || {}).reduce((all, count) => all + count, 0);
+const inOrder = (each) => (order.by === "entries" ? sum(each.entries) : each[order.by] ?? -1);
+const ms = (value) => (value === null || value === undefined ? "–" : value < 10 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`);
+
+/** The order after a press on a column: numbers from the largest down, names from the first on; then the other way; then
+ * the order of the file. */
+function nextOrder(by) {
+  const first = !["id", "state"].includes(by);
+  if (order.by !== by) return { by, down: first };
+  return order.down === first ? { by, down: !first } : { by: "", down: false };
+}
+
+/** The servers in the order of the file, or of a column. */
+function showTable(servers) {
+  const sorted = order.by ? [...servers].sort((a, b) => {
+    const [one, other] = [inOrder(a), inOrder(b)];
+    return (order.down ? -1 : 1) * (one < other ? -1 : one > other ? 1 : 0);
+  }) : servers;
+  keep($("server-head"), [order], () => "head", () => h("tr", {}, COLUMNS.map(([by, label]) =>
+    h("th", { scope: "col", "aria-sort": order.by === by ? (order.down ? "descending" : "ascending") : null },
+      button(label, "sort", () => {
+        order = nextOrder(by);
+        showServers(state.servers || []);
+      }, { "data-part": `sort-${by}` })))));
+  const rows = sorted.map((s) => ({ id: s.id, state: s.state, warns: (s.warnings || []).length + (s.list_problems || []).length + (s.left_out || []).length, open: opened.has(s.id),
+    cells: [String(sum(s.entries)), String(s.calls), String(s.failed), ms(s.p50_ms), ms(s.p95_ms), String(s.restarts), number(s.tokens || 0)] }));
+  keep($("server-rows"), rows, (each) => each.id, tableRow, null, fillRow);
+}
+
+/** The row of a server, in which a call changes some texts only. */
+function tableRow(s) {
+  const show = button([foreign(s.id, "strong")], "quiet tiny", () => {
+    if (!opened.delete(s.id)) opened.add(s.id);
+    showServers(state.servers || []);
+    const kept = $("server-list").kept.get(s.id);
+    if (opened.has(s.id) && kept) kept.element.scrollIntoView({ block: "nearest" });
+  }, { "data-part": "open" });
+  const row = h("tr", {}, h("th", { scope: "row" }, show, h("span", { class: "sub" })),
+    h("td", { "data-label": "State" }, h("span", {}, h("span", { class: "dot", "aria-hidden": "true" }), foreign(""))),
+    COLUMNS.slice(2).map(([, label]) => h("td", { "data-label": label })));
+  fillRow(row, s);
+  return row;
+}
+
+function fillRow(row, s) {
+  const [head, state, ...cells] = row.children;
+  head.firstChild.setAttribute("aria-expanded", String(s.open));
+  tell(head.lastChild, s.warns ? plural(s.warns, "remark") : "");
+  state.firstChild.className = `state ${STATES[s.state] || "busy"}`;
+  tell(state.firstChild.lastChild, s.state);
+  cells.forEach((cell, at) => tell(cell, s.cells[at]));
+  cells[2].classList.toggle("some-bad", s.cells[2] !== "0");
 }
 
 /** Open a login, and show what it will be for. Nothing leaves for the issuer before the person follows the link. */
@@ -853,7 +991,79 @@ function loginCard(login) {
 
 /** The place of a server: its row, which changes all the time; a login that was asked for; and its log, which a person may
  * be reading. */
-const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), h("div", {}), serverDefinitions(id), serverLog(id));
+const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), h("div", {}), serverDefinitions(id), serverTraffic(id), serverCalls(id), serverLog(id));
+
+// Plots
+
+const SVG = document.querySelector(".brand svg").namespaceURI;
+const TRAFFIC_INTERVAL = 10000; // ms between two looks at plots that are open
+const HEIGHT = 80;
+
+function svg(tag, props, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(props)) made.setAttribute(name, String(value));
+  made.append(...children.filter(Boolean));
+  return made;
+}
+
+/** Calls as bars, those that failed over them, and the 95th percentile as a line: `count` parts of `step` seconds. */
+function plot(label, rows, now, step, count) {
+  const begin = (Math.floor(now / step) - count + 1) * step;
+  const most = Math.max(1, ...rows.map((each) => each.calls));
+  const slowest = Math.max(1, ...rows.map((each) => each.p95_ms || 0));
+  const width = 600 / count;
+  const at = (each) => ((each.t - begin) / step) * width;
+  const bar = (look, each, part) => svg("rect", { class: look, x: at(each), y: HEIGHT * (1 - part / most), width: width * 0.85, height: (HEIGHT * part) / most },
+    svg("title", {}, `${clock(each.t)}: ${plural(each.calls, "call")}, ${each.failed} failed, p95 ${ms(each.p95_ms)}`));
+  const points = rows.filter((each) => each.p95_ms !== null).map((each) => `${at(each) + width / 2},${HEIGHT * (1 - each.p95_ms / slowest)}`);
+  const calls = sum(rows.map((each) => each.calls));
+  const failed = sum(rows.map((each) => each.failed));
+  const said = `${label}: ${plural(calls, "call")}, ${failed} failed; at most ${most} at a time, p95 at most ${rows.length ? ms(slowest) : "–"}`;
+  return h("figure", {}, svg("svg", { viewBox: `0 0 600 ${HEIGHT}`, role: "img", "aria-label": said, preserveAspectRatio: "none" },
+    ...rows.map((each) => bar("calls", each, each.calls)), ...rows.filter((each) => each.failed).map((each) => bar("failed", each, each.failed)),
+    points.length > 1 && svg("polyline", { class: "slow", points: points.join(" ") })), h("figcaption", { class: "soft" }, said),
+  folded("more", `table-${label}`, "As a table", () => h("table", { class: "numeric" }, h("caption", { class: "unseen" }, label),
+    h("thead", {}, h("tr", {}, ["From", "Calls", "Failed", "p50", "p95"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, [...rows].reverse().map((each) => h("tr", {}, h("th", { scope: "row" }, time(each.t)), [each.calls, each.failed, ms(each.p50_ms), ms(each.p95_ms)].map((text) => h("td", {}, text))))))));
+}
+
+function serverTraffic(id) {
+  const box = h("div", {});
+  let rounds = 0; // one at a time, also if it is closed and opened again
+  const look = async (round) => {
+    if (round !== rounds || !whole.open || !whole.isConnected || secret === null) return;
+    try {
+      if (document.visibilityState === "visible" && isOnline) {
+        const answer = await post("/api/v1/servers/traffic", { server: id });
+        if (answer.ok && secret !== null) {
+          const { now, minutes, quarters, states } = answer.said;
+          keep(box, [{ what: "hour", now, rows: minutes }, { what: "day", now, rows: quarters }, { what: "states", rows: states }], (each) => each.what, part);
+        }
+      }
+    } catch { /* it is tried again */ }
+    setTimeout(look, TRAFFIC_INTERVAL, round);
+  };
+  const part = ({ what, now, rows }) => what === "hour" ? plot("The last hour, by minutes", rows, now, 60, 60)
+    : what === "day" ? plot("The last day, by quarters of an hour", rows, now, 900, 96)
+    : h("ol", { class: "activity", "aria-label": `The last states of ${id}` }, [...rows].reverse().map((each) => h("li", {}, time(each.t),
+      h("div", {}, h("span", { class: `state ${STATES[each.state] || "busy"}` }, foreign(each.state)), each.text ? ": " : "", foreign(each.text), times(each.count)))));
+  const whole = folded("more", `traffic-${id}`, "Its last hour and day", () => box);
+  whole.addEventListener("toggle", () => { if (whole.open) look(++rounds); });
+  return whole;
+}
+
+const times = (count) => (count > 1 ? h("span", { class: "soft" }, ` · ${count} times`) : null);
+
+/** The last calls of a server, of those that the activity has. */
+function serverCalls(id) {
+  const list = h("ol", { class: "activity calls-of" });
+  const whole = folded("more", `calls-${id}`, "Its last calls", () => list);
+  list.look = () => {
+    if (whole.open) keep(list, newest((state.activity || []).filter((each) => each.kind === "RequestCompleted" && each.server === id)), null, activityRow, nothing("None of the last events was a call."));
+  };
+  whole.addEventListener("toggle", () => list.look());
+  return whole;
+}
 
 const AUTOMATIC = { "": "approved automatically", "first sight": "approved automatically when first seen", trust: "approved automatically: the server is trusted", configuration: "approved by the configuration" };
 /** What a tool claims, in people's words, as `describe_claims` of host/policy/claims.py has them. */
@@ -944,7 +1154,7 @@ function serverLog(id) {
 function serverRow(s) {
   const entries = Object.entries(s.entries || {}).filter(([, count]) => count)
     .map(([kind, count]) => plural(count, kind === "resourceTemplates" ? "template" : kind.replace(/s$/, ""))).join(", ");
-  const number = (label, value, look) => h("div", { class: look }, h("dt", {}, label), h("dd", {}, value));
+  const figure = (label, value, look) => h("div", { class: look }, h("dt", {}, label), h("dd", {}, value));
   const failed = s.state === "failed";
   const needsLogin = s.state === "needs login";
   const row = h("article", { class: "server", "aria-label": s.id },
@@ -953,6 +1163,7 @@ function serverRow(s) {
       h("span", { class: `state ${STATES[s.state] || "busy"}` }, h("span", { class: "dot", "aria-hidden": "true" }), foreign(s.state)),
       trustBadge(s.trust)),
     h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
+    (s.settings || []).length ? h("p", { class: "soft" }, "Settings: ", foreign(s.settings.join(" · "))) : null,
     s.session ? h("p", { class: "detail" }, foreign(s.session)) : null,
     s.sandbox ? h("p", { class: "detail" }, "Sandbox: ", foreign(s.sandbox)) : null,
     s.sandbox_open ? h("div", { class: "answers small" }, [["Confine it", "go", "strict"], ["Keep it unconfined", "quiet", "off"]].map(([label, look, choice]) =>
@@ -962,9 +1173,10 @@ function serverRow(s) {
     needsLogin ? h("div", { class: "answers small" }, button("Connect", "go", (event) => connect(s.id, event.currentTarget), { "data-part": "connect", "aria-label": `Connect ${s.id}` })) : null,
     needsLogin && s.login_failed ? h("p", { class: "warn" }, "The last login came to nothing: ", foreign(s.login_failed)) : null,
     h("dl", { class: "numbers" },
-      number("Latency", s.latency_ms === null || s.latency_ms === undefined ? "–" : `${Math.round(s.latency_ms)} ms`),
-      number("Calls", s.calls), number("Failed", s.failed, s.failed ? "some-bad" : null), number("In flight", s.in_flight),
-      s.bytes_in === undefined ? null : number("Received", bytes(s.bytes_in)), number("Held back", s.held, s.held ? "some-ask" : null)),
+      figure("p50", ms(s.p50_ms)), figure("p95", ms(s.p95_ms)),
+      figure("Calls", s.calls), figure("Failed", s.failed, s.failed ? "some-bad" : null), figure("In flight", s.in_flight),
+      figure("Restarts", s.restarts), figure("Tokens", number(s.tokens || 0)),
+      s.bytes_in === undefined ? null : figure("Received", bytes(s.bytes_in)), figure("Held back", s.held, s.held ? "some-ask" : null)),
     [...(s.list_problems || []), ...(s.left_out || []).map((each) => `${each} is left out: clients could not read it`), ...(s.warnings || [])].map((text) => h("p", { class: "warn" }, foreign(text))),
     s.uncounted ? h("p", { class: "warn" }, "A rule wants claims, which do not count before you approve its tools: ", String(s.uncounted)) : null,
     (s.unmatched || []).length ? h("p", { class: "warn" }, plural(s.unmatched.length, "rule matches", "rules match"), " nothing it offers: ",
@@ -982,23 +1194,43 @@ function showCatalog() {
     && (!words || [each.server, each.name, each.outward, each.title, each.description, each.rule].some((text) => String(text || "").toLowerCase().includes(words))));
   const filtered = Boolean(words || verdict);
   $("filter-count").textContent = filtered ? `${fits.length} of ${plural(all.length, "entry", "entries")}` : plural(all.length, "entry", "entries");
-  const servers = [...new Set(fits.map((each) => each.server))].map((server) => ({ server, items: fits.filter((each) => each.server === server) }));
   const small = fits.length <= 40;
-  keep($("catalog-list"), servers, (each) => each.server, (each) => catalogGroup(each, small), null);
+  keep($("catalog-list"), byServer(fits), (each) => each.server, (each) => catalogGroup(each, small), null);
   const none = $("catalog-list").childNodes.length === 0;
   if (none) $("catalog-list").append(nothing(filtered ? "Nothing matches." : "No server offers anything yet.")());
 }
 
-/** The rows of a group are made when it is opened: there may be thousands. */
+const AT_A_TIME = 25; // rows of a group
+
+/** The items of each server, in the order in which they come. */
+function byServer(items) {
+  const found = new Map();
+  for (const each of items) {
+    if (!found.has(each.server)) found.set(each.server, { server: each.server, items: [] });
+    found.get(each.server).items.push(each);
+  }
+  return [...found.values()];
+}
+
+/** The rows of a group are made when it is opened, some at a time: there may be thousands. */
 function catalogGroup({ server, items }, open) {
-  const body = h("tbody", {});
-  const table = h("table", {}, h("caption", { class: "unseen" }, `What ${server} offers`),
-    h("thead", {}, h("tr", {}, ["Name", "Verdict", "Why", "Definition", ""].map((text) => h("th", { scope: "col" }, text || h("span", { class: "unseen" }, "Explain"))))), body);
-  const fill = () => { if (!body.childNodes.length) body.append(...items.flatMap(catalogRow)); };
+  const build = () => {
+    const body = h("tbody", {});
+    const more = button("", "quiet", () => fill(), { "data-part": `more-${server}` });
+    let shown = 0;
+    const fill = () => {
+      body.append(...items.slice(shown, shown + AT_A_TIME).flatMap(catalogRow));
+      shown = Math.min(items.length, shown + AT_A_TIME);
+      more.hidden = shown === items.length;
+      more.textContent = `Show ${Math.min(AT_A_TIME, items.length - shown)} more of ${items.length}`;
+    };
+    fill();
+    return [h("table", {}, h("caption", { class: "unseen" }, `What ${server} offers`),
+      h("thead", {}, h("tr", {}, ["Name", "Verdict", "Why", "Definition", ""].map((text) => h("th", { scope: "col" }, text || h("span", { class: "unseen" }, "Explain"))))), body), more];
+  };
   const counts = ["allow", "ask", "deny"].map((verdict) => [verdict, items.filter((each) => each.verdict === verdict).length]).filter(([, count]) => count);
-  const group = h("details", { class: "server-group", open, "data-part": `server-${server}`, on: { toggle: () => { if (group.open) fill(); } } },
-    h("summary", {}, foreign(server, "strong"), h("span", { class: "soft" }, counts.map(([verdict, count]) => `${count} ${verdict}`).join(" · "))), table);
-  if (open) fill();
+  const group = folded("server-group", `server-${server}`, [foreign(server, "strong"), h("span", { class: "soft" }, counts.map(([verdict, count]) => `${count} ${verdict}`).join(" · "))], build);
+  if (open) unfold(group);
   return group;
 }
 
@@ -1075,7 +1307,7 @@ function showViews(views) {
   if (seesAgain) see();
 }
 
-const tokens = (count) => `~${count.toLocaleString("en")} tokens`;
+const tokens = (count) => `~${number(count)} tokens`;
 const entryCount = ({ entries }) => plural(Object.values(entries).reduce((sum, count) => sum + count, 0), "entry", "entries");
 const fillCallers = (callers) => fillChoice($("seen-caller"), [...callers.map((each) => [each, each]), ["", "another caller"], [OVER_STDIO, "over stdio"]]);
 
@@ -1093,14 +1325,13 @@ async function see() {
 }
 
 function seenParts({ address, view, search, instructions, tokens: cost, entries, left_out }) {
-  const servers = [...new Set(entries.map((each) => each.server))].map((server) => ({ server, items: entries.filter((each) => each.server === server) }));
   return [
-    h("p", {}, address ? ["At ", foreign(address, "mono")] : "Over stdio", view ? [", in the view ", foreign(view, "strong")] : ", without a view", `: ${plural(entries.length, "entry", "entries")}; the lists cost a model some ${cost.toLocaleString("en")} tokens.`,
+    h("p", {}, address ? ["At ", foreign(address, "mono")] : "Over stdio", view ? [", in the view ", foreign(view, "strong")] : ", without a view", `: ${plural(entries.length, "entry", "entries")}; the lists cost a model some ${number(cost)} tokens.`,
       search !== "off" && [" Search: ", foreign(search), "."]),
     instructions && folded("more", "instructions", "The instructions that it gets", () => h("pre", { class: "words" }, foreign(instructions))),
     left_out.length > 0 && h("div", {}, h("p", { class: "label" }, "Left out"), h("ul", { class: "left-out" },
       left_out.map((each) => h("li", {}, foreign(each.name, "name"), ` (${kindName(each.kind)} of `, foreign(each.server), "): ", foreign(each.why))))),
-    ...servers.map(({ server, items }) => seenGroup(server, items, entries.length <= 40)),
+    ...byServer(entries).map(({ server, items }) => seenGroup(server, items, entries.length <= 40)),
   ].filter(Boolean);
 }
 
@@ -1138,35 +1369,34 @@ function grantRow(g) {
 const happened = ({ server, text }) => (server && String(text).startsWith(`${server}: `) ? text.slice(server.length + 2) : text);
 
 function showActivity(activity) {
-  const newest = activity.slice(-200).reverse();
-  const seen = new Map();
-  const items = newest.map((each) => { // two alike are two
-    const form = JSON.stringify(each);
-    seen.set(form, (seen.get(form) || 0) + 1);
-    return { ...each, at: seen.get(form) };
-  });
-  keep($("activity-list"), items, (each) => JSON.stringify(each), (each) =>
-    h("li", { class: known(each.level, ["info", "warning", "error"]) }, time(each.t),
-      h("div", {}, each.server ? foreign(each.server, "strong") : null, each.server ? " " : null, each.level !== "info" ? h("span", { class: "unseen" }, `${known(each.level, ["info", "warning", "error"])}: `) : null, foreign(happened(each)))),
-    nothing("Nothing has happened yet."));
+  keep($("activity-list"), newest(activity), null, activityRow, nothing("Nothing has happened yet."));
+  for (const each of document.querySelectorAll(".calls-of")) each.look();
 }
+
+const newest = (activity) => activity.slice(-200).reverse();
+
+const activityRow = (each) => h("li", { class: known(each.level, ["info", "warning", "error"]) }, time(each.t),
+  h("div", {}, each.server ? foreign(each.server, "strong") : null, each.server ? " " : null, each.level !== "info" ? h("span", { class: "unseen" }, `${known(each.level, ["info", "warning", "error"])}: `) : null, foreign(happened(each)), times(each.count)));
 
 // ---- Opening and closing ----
 
 function close(why) {
-  secret = null;
+  secret = reader = null;
   store();
   if (reading) reading.abort();
   reading = null;
   state = {};
+  stale.clear();
   isOnline = null;
   memory = new Map();
   seesAgain = false;
   logins.clear();
-  for (const id of ["confirmations", "refused", "change-list", "held", "server-list", "catalog-list", "view-list", "seen", "grant-list", "activity-list", "problems", "host", "say", "wanted"]) {
+  opened.clear();
+  for (const id of ["confirmations", "refused", "change-list", "held", "server-head", "server-rows", "server-list", "catalog-list", "view-list", "seen", "history-list", "grant-list", "activity-list", "problems", "host", "say", "wanted"]) {
     $(id).replaceChildren();
     $(id).kept = undefined;
   }
+  for (const each of $("past").querySelectorAll("input")) each.value = "";
   if ($("toast")) $("toast").remove();
   $("elsewhere").hidden = true;
   closeNotices([]);
@@ -1174,6 +1404,7 @@ function close(why) {
   $("link").dataset.state = "off";
   $("link-text").textContent = "closed";
   $("banner").hidden = true;
+  document.body.classList.remove("reader", "own");
   $("main").hidden = true;
   $("leave").hidden = true;
   $("closed").hidden = false;
@@ -1196,17 +1427,52 @@ async function open() {
   if (code) {
     try {
       const answer = await send("/console/open", { code }, {});
-      if (answer.ok && typeof answer.said.secret === "string") {
-        secret = answer.said.secret;
-        sequence = 0;
-        store();
-      } else if (secret === null) close(answer.error[0].toUpperCase() + answer.error.slice(1) + ".");
+      if (!take(answer) && secret === null) close(answer.error[0].toUpperCase() + answer.error.slice(1) + ".");
     } catch {
       if (secret === null) close("The host cannot be reached; the link may still be good.");
     }
   } else if (secret === null) close("It opens with a link that works once.");
   if (named) seek(named);
-  if (secret !== null && (code || !reading)) follow();
+  if (reader !== null) showReader();
+  else if (secret !== null && (code || !reading)) follow();
+}
+
+/** Take what opens the page, if the host has given that. */
+function take({ ok, said }) {
+  if (!ok || typeof said.secret !== "string") return false;
+  const caller = typeof said.caller === "string" ? { caller: said.caller, all: said.all === true } : null;
+  if (secret !== null && (reader || caller)) close(""); // of somebody else: nothing of what was shown stays
+  secret = said.secret;
+  reader = caller;
+  sequence = 0;
+  store();
+  return true;
+}
+
+/** Sign in as a caller. The token is not kept. */
+async function enter() {
+  const token = $("enter-token").value;
+  $("enter-token").value = "";
+  if (!token) return;
+  try {
+    const answer = await send("/console/open", { token }, {});
+    if (take(answer)) showReader();
+    else if (secret === null) close(answer.error[0].toUpperCase() + answer.error.slice(1) + ".");
+  } catch { if (secret === null) close("The host cannot be reached."); } // a link may have opened the page meanwhile
+}
+
+/** Show a caller the calls of the past, which is all that the host gives it. */
+function showReader() {
+  document.body.classList.add("reader");
+  document.body.classList.toggle("own", !reader.all);
+  $("main").hidden = false;
+  $("closed").hidden = true;
+  $("leave").hidden = false;
+  $("host").replaceChildren("Signed in as ", foreign(reader.caller, "strong"), h("span", { class: "soft" }, reader.all ? " · sees all calls" : " · sees its own calls"));
+  $("link").dataset.state = "on";
+  $("link-text").textContent = "signed in";
+  $("history").focus({ preventScroll: true });
+  retitle();
 }
 
 document.addEventListener("click", (event) => { // a button that waits takes no press
@@ -1218,6 +1484,8 @@ $("leave").addEventListener("click", async () => {
   try { await post("/console/leave", {}); } catch { /* it is over here in any case */ }
   if (mine === secret) close("You have signed out.");
 });
+$("enter-go").addEventListener("click", enter);
+$("enter-token").addEventListener("keydown", (event) => { if (event.key === "Enter") enter(); });
 $("held-text").addEventListener("input", showHeld);
 $("held-standing").addEventListener("change", showHeld);
 $("notify-yes").addEventListener("click", turnOnNotifications);
@@ -1228,6 +1496,7 @@ for (const id of ["seen-caller", "seen-view"]) $(id).addEventListener("change", 
 $("filter-text").addEventListener("input", showCatalog);
 $("filter-verdict").addEventListener("change", showCatalog);
 window.addEventListener("hashchange", begin);
+document.addEventListener("visibilitychange", showStale);
 setInterval(() => {
   for (const each of document.querySelectorAll("[data-until]")) each.textContent = left(Number(each.dataset.until));
 }, 1000);

@@ -7,11 +7,12 @@
     /console  /api                the web console, if it is served here; it has checks of its own and takes no token
     GET  /                        a page for browsers: what this is, and how to use it (front_page.py); needs no token
     GET  /healthz                 reports that this process serves; needs no token
+    GET  /readyz                  reports whether balancers should send it new clients; needs no token
 
 What is at these paths depends on the caller (host/addresses.py); what it may not reach is to it a path that does not
 exist. An endpoint's path may end with a slash, as many clients write it: it is served without a redirect.
 
-When all connections are in use, /healthz still answers: a full host is alive, and a restart would not help.
+When all connections are in use, /healthz and /readyz still answer: a full host is alive, and a restart would not help.
 
 Every request passes the same checks in the same order: Host and Origin, token, path, HTTP method; then those of its
 transport.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -31,20 +32,21 @@ from host.addresses import VIEW_MARK, Addresses
 from host.attempts import Attempt
 from host.downstream.charge import TOKEN_WITHDRAWN, VIEW_CHANGED, RequestCharge
 from host.downstream.connected_clients import ConnectedClients
+from host.downstream.drain import Drain
 from host.downstream.http import front_page
 from host.downstream.http.open_streams import OpenStreams
 from host.downstream.http.replies import Replies
-from host.downstream.http.request import JSON, HttpRequest, Rejected
+from host.downstream.http.request import FORWARDED, JSON, HttpRequest, Rejected, refuse
 from host.downstream.http.security import CheckedHead, Refusal, RequestGuard
 from host.downstream.http.sse import HttpSse
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.http.streamable import StreamableHttp
 from host.downstream.reading import MessageReader, share_interpreter
 from host.downstream.stateless import Stateless
+from host.downstream.stored_sessions import StoredSessions
 from host.errors import TOO_MANY_REQUESTS
 from host.exchange import Caller
 from host.journal import InternalError, Journal
-from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.memory import Budget, client_owner
 from host.router.router import Router
 from host.source import SHARED, Endpoint
@@ -64,9 +66,13 @@ from host.wire.asgi import (
     respond,
 )
 
+if TYPE_CHECKING:
+    from host.fleet.forwarding import Forwarding  # most hosts are in no fleet
+
 CONSOLE_PREFIX, API_PREFIX = "/console", "/api"
 STATUS = "/status"
 NO_ENDPOINT = Refusal(404, "there is no such endpoint")
+_UNRECORDED = "the audit cannot be written"
 
 _Handler: TypeAlias = tuple[Callable[[HttpRequest], Awaitable[None]], Endpoint, str]
 """The function that serves a path, the endpoint, and what follows the path of the transport; see `Addresses.at`."""
@@ -84,10 +90,14 @@ async def open_http_endpoint(
     console: ASGIApp | None = None,
     *,
     memory: Budget,
+    drain: Drain,
     record_attempt: Callable[[Attempt], None],
+    is_recorded: Callable[[], bool],
     clients: ConnectedClients,
     has_console: bool = False,
     capacity: Capacity = DEFAULT_CAPACITY,
+    forwarding: Forwarding | None = None,
+    stored: StoredSessions | None = None,
 ) -> AsyncIterator[HttpApp]:
     """The app, for the block. At the end no session, stream or call is left.
 
@@ -95,25 +105,40 @@ async def open_http_endpoint(
         stop: ends the standing streams, which would not end otherwise; calls continue.
         console: answers paths below CONSOLE_PREFIX, and paths below API_PREFIX that are no endpoint.
         record_attempt: takes each request that is refused before its message is read.
+        is_recorded: whether the audit can be written. Where it could not, it is tried anew.
         clients: takes each session that is opened.
         has_console: there is a console, here or at another address.
+        forwarding: the way to the other processes of the fleet; None without one.
+        stored: what of sessions over Streamable HTTP outlives the process; None if nothing does.
     """
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
         streams = OpenStreams(capacity.most_streams)
+        clients.streams = streams.count
         share_interpreter()
-        reader = MessageReader()
-        shared = stateless.tasks, stateless.announcements, streams, reader, memory, clients
+        reader = MessageReader(None if journal.observer is None else journal.observer.received)
+        shared = stateless.tasks, stateless.announcements, streams, reader, memory, clients, drain
         stateless_http = StatelessHttp(router, stateless, replies, streams, memory)
-        streamable = StreamableHttp(router, journal, replies, stateless_http, *shared, capacity.sessions)
-        http_sse = HttpSse(router, journal, *shared) if listen.sse else None
+        of_sessions = capacity.sessions, forwarding, stored
+        streamable = StreamableHttp(router, journal, replies, stateless_http, *shared, *of_sessions)
+        http_sse = HttpSse(router, journal, *shared, forwarding) if listen.sse else None
         nursery.start_soon(replies.run)
         nursery.start_soon(streamable.sweep)
         nursery.start_soon(streams.end_at, stop)
         try:
             has_console = has_console or console is not None
-            served = streamable, http_sse, streams, console, memory
-            yield HttpApp(listen, addresses, router, record_attempt, status, *served, has_console)
+            served = streamable, http_sse, streams, console, memory, drain
+            app = HttpApp(
+                listen, addresses, router, record_attempt, is_recorded, status, *served, has_console, forwarding
+            )
+            if stored is not None:
+                stored.fingerprint_of = app.fingerprint_of
+            if forwarding is not None:
+                forwarding.adoption.sessions, forwarding.adoption.stored = streamable.sessions, stored
+                if stored is not None:
+                    nursery.start_soon(forwarding.hand_over, streamable.sessions, stored, drain)
+            nursery.start_soon(streamable.sessions.keep_stored)
+            yield app
         finally:
             nursery.cancel_scope.cancel()
 
@@ -125,28 +150,37 @@ class HttpApp:
         addresses: Addresses,
         router: Router,
         record_attempt: Callable[[Attempt], None],
+        is_recorded: Callable[[], bool],
         status: Callable[[Endpoint], bytes],
         streamable: StreamableHttp,
         http_sse: HttpSse | None,
         streams: OpenStreams,
         console: ASGIApp | None,
         memory: Budget,
+        drain: Drain,
         has_console: bool,
+        forwarding: Forwarding | None,
     ) -> None:
         self._console = console
         self._has_console = has_console
         self._listen = listen
         self._memory = memory
+        self._drain = drain
         self._streamable = streamable
         self._streams = streams
         self._addresses = addresses
-        self._doors = {STATUS: self._serve_status} | {listen.path: streamable.serve}
+        self._forwarding = forwarding
+        self._doors: dict[str, Callable[[HttpRequest], Awaitable[None]]] = {STATUS: self._serve_status}
+        self._doors |= {listen.path: streamable.serve}
         if http_sse is not None:
             self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
+        if forwarding is not None:
+            self._doors |= forwarding.doors(self._doors, streams)
         self._guard = RequestGuard(listen)
         self._examine = partial(self._examined, self._guard)
         self._router = router
         self._record_attempt = record_attempt
+        self._is_recorded = is_recorded
         self._status = status
 
     def change_access(self, listen: Listen, addresses: Addresses) -> None:
@@ -157,6 +191,8 @@ class HttpApp:
         former, self._guard, self._listen = self._guard, RequestGuard(listen), listen
         before, self._addresses = self._addresses, addresses
         self._examine = partial(self._examined, self._guard)  # another object: what was found before is forgotten
+        if self._forwarding is not None:
+            self._forwarding.forget()
         withdrawn = former.withdrawn_by(self._guard)
 
         def ends(endpoint: Endpoint, identity: str | None) -> bool:
@@ -173,6 +209,10 @@ class HttpApp:
         for identity in withdrawn:
             if identity is not None:  # stateless clients with a token share one dedicated instance
                 self._router.forget(Caller(identity, SHARED, identity, instance_key=identity))
+
+    def fingerprint_of(self, identity: str | None) -> str:
+        """The fingerprint of the access token that has this name now; empty if there is none."""
+        return self._guard.fingerprint(identity)
 
     def _examined(self, guard: RequestGuard, scope: Scope) -> tuple[CheckedHead, str, str, _Handler | None]:
         """The checked head of a request, its path and query, and the handler of the path; None also if that depends on
@@ -204,19 +244,20 @@ class HttpApp:
             else:
                 identity = self._admit(scope, head)
                 serve, endpoint, suffix = handler
-                with RequestCharge(self._memory, client_owner(identity), (endpoint, identity)) as charge:
+                charge = RequestCharge(self._memory, client_owner(identity), (endpoint, identity))
+                try:
                     method, at_once = scope["method"], immediate(scope)
-                    request = HttpRequest(
-                        method, endpoint, suffix, query, head, identity, receive, send, charge, at_once, address
-                    )
+                    is_forwarded = self._forwarding is not None and FORWARDED in scope["extensions"]
+                    where = endpoint, suffix, query, head, identity
+                    request = HttpRequest(method, *where, receive, send, charge, at_once, address, is_forwarded)
                     await serve(request)
+                finally:
+                    charge.release()
         except Rejected as rejected:
             if rejected.refusal.attempt is not None:
                 identity = head.identity if isinstance(head.identity, str) else ""
                 self._record_attempt(Attempt(rejected.refusal.attempt, "path", path, address, identity))
-            answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
-            headers = {**head.cors_headers, **JSON, **rejected.refusal.headers}
-            await respond(send, rejected.refusal.status, headers, write(answer))
+            await refuse(send, head.cors_headers, rejected)
         except ClientGone:
             return
 
@@ -225,6 +266,10 @@ class HttpApp:
         is_read = scope["method"] in ("GET", "HEAD")
         if path == "/healthz" and is_read:
             await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
+        elif path == "/readyz" and is_read:
+            why = self._drain.why_unready() or ("" if self._is_recorded() else _UNRECORDED)
+            status = 503 if why else 200
+            await respond(send, status, {"content-type": "text/plain"}, f"{why or 'ok'}\n".encode())
         elif path == "/" and is_read and _is_browser(head.headers):
             await respond(send, 200, front_page.HEADERS, self._front_page(head.headers))
         else:

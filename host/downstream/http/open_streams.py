@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 
 import trio
 
@@ -21,11 +21,13 @@ from host.source import Endpoint
 
 
 class StreamKind(Enum):
-    STREAMABLE = auto()
+    """Kinds of streams, as metrics name them."""
+
+    STREAMABLE = "standing"
     """Standing streams of Streamable HTTP sessions."""
-    SSE = auto()
+    SSE = "sse"
     """HTTP+SSE streams, each of which is a session."""
-    LISTEN = auto()
+    LISTEN = "listen"
     """`subscriptions/listen`."""
 
 
@@ -70,6 +72,10 @@ class OpenStreams:
 
     def __len__(self) -> int:
         return sum(map(len, self._held[None].values()))
+
+    def count(self) -> dict[str, int]:
+        """The number of streams of each kind."""
+        return {kind.value: sum(map(len, self._held[kind].values())) for kind in StreamKind}
 
     def slot(
         self,

@@ -9,16 +9,21 @@ can resume it (2025-11-25, "Resumability and Redelivery"); the newest reader rep
 
 from __future__ import annotations
 
+import base64
+import math
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
+import msgspec
 import trio
+from msgspec import Struct
 
 from host.downstream.charge import answer_too_large
 from host.downstream.http.request import JSON, HttpRequest
-from host.jsonrpc.messages import Failure, Notification, Request, Success, write
+from host.jsonrpc.messages import Failure, Id, Notification, Request, Success, write
 from host.memory import Budget, OverBudget, Owner, Use
 from host.wire.asgi import (
     CHUNK,
@@ -26,14 +31,13 @@ from host.wire.asgi import (
     NO_HEADERS,
     Immediate,
     Send,
-    Wait,
     send_body,
     start_response,
     until_disconnect,
     wait_disconnected,
 )
 from host.wire.deadlines import CallScope
-from host.wire.sse import format_comment, format_event, format_priming
+from host.wire.sse import format_comment, format_event, format_numbered, format_priming
 
 STREAM_DELAY = 0.5
 """Seconds of silence after which a reply becomes a stream, and can be resumed from then on."""
@@ -42,6 +46,10 @@ STREAM_DEADLINE = 10.0
 until then an error can still have an HTTP status of its own."""
 RETRY = 1000
 """Milliseconds after which a client should reconnect to a broken stream."""
+STANDING_RETRY = 5000
+"""The same for a standing stream. The official SDKs try once or twice, and never again (mcp 2.3.0 for Python,
+MAX_RECONNECTION_ATTEMPTS; @modelcontextprotocol/sdk for TypeScript, maxRetries): a host that starts again needs longer
+than one second to be there."""
 KEEP_FINISHED = 300.0
 """Seconds for which a finished stream can be resumed."""
 MAX_KEPT = 1024 * 1024
@@ -49,6 +57,10 @@ MAX_KEPT = 1024 * 1024
 together, dropping the oldest streams."""
 MAX_FINISHED = 100
 """Finished streams that one session keeps at most."""
+MAX_SHARED = 1024
+"""Bytes of an event that is made once for all streams."""
+
+_HEARTBEAT = format_comment("working")
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream",
@@ -75,6 +87,9 @@ async def send_answer(
             await rest
 
 
+_ids: msgspec.json.Decoder[Id] = msgspec.json.Decoder(Id)
+
+
 class _IdleReader:
     """A reader that waits for the next event. `sending`: number and size of an event of which it has taken a part."""
 
@@ -96,7 +111,7 @@ class EventStream:
         memory, owner: what the events are charged to, until `close`.
     """
 
-    def __init__(self, name: str | None, memory: Budget, owner: Owner, *, primes: bool) -> None:
+    def __init__(self, name: str | None, memory: Budget, owner: Owner, *, primes: bool, retry: int = RETRY) -> None:
         self.size = 0
         self._held = memory.hold(owner, Use.STREAMS, drop=self._drop_for_memory)
         self._primed = primes and name is not None
@@ -105,7 +120,8 @@ class EventStream:
         self._closed = False
         self.unread = 0
         self.ended_at: float | None = None
-        self._name = name
+        self._mark = None if name is None else f"{name}-".encode()
+        """The beginning of the ids of events; None if they have none."""
         self._events: list[bytes] = []  # no deque: most are empty, and that takes 0.7 KB
         self._first = 0
         self._at = 0
@@ -114,7 +130,8 @@ class EventStream:
         self._idle_reader: _IdleReader | None = None
         """The reader, if it has every event and takes the next one at once."""
         if self._primed:
-            self._keep(format_priming(f"{name}-0", RETRY))
+            self._keep(format_priming(f"{name}-0", retry))
+            self.unread = self.size
 
     def add(self, data: bytes) -> None:
         """Add one message.
@@ -123,28 +140,27 @@ class EventStream:
             OverBudget: there is no memory for it.
         """
         number = self._first + len(self._events)
-        written = format_event(data, id=None if self._name is None else f"{self._name}-{number}")
-        size = len(written)
-        idle = self._idle_reader if size <= CHUNK else None
-        if idle is None or self._name is not None:
-            self._held.grow(size)
-            self._keep(written)
-        else:  # nobody else will take it
-            self._first += 1
-        if idle is None:
-            self.wake()
-        else:
-            self._send_at_once(idle, written, number)
-        while self.size > MAX_KEPT and len(self._events) > 1:
-            self.forget_one()
+        self._add(_event(data, self._mark, number), number)
 
-    def _send_at_once(self, idle: _IdleReader, written: bytes, number: int) -> None:
-        """Have the reader that waits take an event."""
-        size, self._at = len(written), number + 1
-        if self._events:
-            self.unread -= size
-        if idle.listener.send_part(written):
+    def _add(self, event: bytes, number: int) -> None:
+        idle, size = self._idle_reader, len(event)
+        if idle is None or size > CHUNK:
+            self._held.grow(size)
+            self._keep(event)
+            self.unread += size
+            self.wake()
             return
+        if self._mark is None:  # nobody else will take it
+            self._first += 1
+        else:
+            self._held.grow(size)
+            self._keep(event)
+        self._at = number + 1
+        if not idle.listener.send_part(event):
+            self._take_idle(idle, number, size)
+
+    def _take_idle(self, idle: _IdleReader, number: int, size: int) -> None:
+        """Have the reader that waited take the rest of an event, which its client has not taken whole."""
         idle.sending, self._idle_reader = (number, size), None
         self._in_flight[number] = self._in_flight.get(number, 0) + 1
         if number < self._first:
@@ -156,7 +172,8 @@ class EventStream:
     def _keep(self, written: bytes) -> None:
         self._events.append(written)
         self.size += len(written)
-        self.unread += len(written)
+        while self.size > MAX_KEPT and len(self._events) > 1:
+            self.forget_one()
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes can be added without dropping unread events."""
@@ -167,8 +184,9 @@ class EventStream:
         memory."""
         if self.ended_at is not None or self.unread > MAX_KEPT // 2:
             return False
+        number = self._first + len(self._events)
         try:
-            self.add(write(message))
+            self._add(_last_event.of(message, self._mark, number), number)
         except OverBudget:
             return False
         return True
@@ -203,7 +221,12 @@ class EventStream:
 
     def _mark_idle(self) -> None:
         """Mark a finished stream of which the reader has everything: it is kept only in case that it is resumed."""
-        self._held.idle = self.ended_at is not None and not self.unread and not self._in_flight
+        self._held.idle = self.ended_at is not None and self.is_read
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a reader has taken every event whole, as far as is known: a connection may break behind it."""
+        return not self.unread and not self._in_flight
 
     def detach_reader(self) -> None:
         """Detach the present reader; another one will follow."""
@@ -258,7 +281,7 @@ class EventStream:
 
     def reader_gone(self) -> None:
         """Record that the reader is gone; one can follow only if the stream can be resumed."""
-        if self._name is None:
+        if self._mark is None:
             self.close()
 
     def _drop_for_memory(self) -> None:
@@ -321,26 +344,25 @@ class EventStream:
                     return
             if self.ended_at is not None or turn != self._readers:
                 break
-            found = await self._wait_moved(at_once)
-            if found is Wait.LEFT:
+            if not await self._wait_moved(send, at_once):
                 return
-            if found is Wait.SILENT:
-                await send_body(send, format_comment("working"), more=True)
         await send_body(send, b"", more=False)
 
-    async def _wait_moved(self, at_once: Immediate | None) -> Wait:
-        """Wait for something that a reader of all events has to do."""
+    async def _wait_moved(self, send: Send, at_once: Immediate | None) -> bool:
+        """Wait for something that a reader of all events has to do. False if the client has left."""
         if at_once is None:
             with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
                 await self._moved.park()
-            return Wait.SILENT if silence.cancelled_caught else Wait.WOKEN
+            if silence.cancelled_caught:
+                await send_body(send, _HEARTBEAT, more=True)
+            return True
         await trio.lowlevel.checkpoint_if_cancelled()  # by `discard`: what is added now would follow a gap
         self._idle_reader = idle = _IdleReader(at_once)
         try:
-            found = await at_once.wait_client(HEARTBEAT_INTERVAL)
-            if idle.sending is not None:
-                await at_once.wait_client(HEARTBEAT_INTERVAL)
-            return found
+            is_there = await at_once.wait_client(HEARTBEAT_INTERVAL, _HEARTBEAT)
+            if idle.sending is not None:  # an event that its client has not taken whole has ended the wait
+                await at_once.wait_client(HEARTBEAT_INTERVAL, _HEARTBEAT)
+            return is_there
         finally:
             if self._idle_reader is idle:  # it was not woken, and no other one has taken over
                 self._idle_reader = None
@@ -354,7 +376,7 @@ class EventStream:
         self._at += 1
         self.unread -= len(data)
         self._in_flight[number] = self._in_flight.get(number, 0) + 1
-        if self._name is None:
+        if self._mark is None:
             self.forget_one()  # it cannot be resumed
         self._moved.unpark_all()
         try:
@@ -371,6 +393,35 @@ class EventStream:
                     self._uncharge(number, size)
 
 
+def _event(data: bytes, mark: bytes | None, number: int) -> bytes:
+    return format_event(data) if mark is None else format_numbered(data, mark, number)
+
+
+class _LastEvent:
+    """The last event that was made of a message for any stream: many streams get the same one in turn. A long event is
+    not kept."""
+
+    __slots__ = ("_event", "_mark", "_message", "_number")
+
+    def __init__(self) -> None:
+        self._message: Notification | Request | None = None
+        self._mark: bytes | None = None
+        self._number = 0
+        self._event = b""
+
+    def of(self, message: Notification | Request, mark: bytes | None, number: int) -> bytes:
+        """The event of this message."""
+        if message is not self._message or number != self._number or mark != self._mark:
+            event = _event(write(message), mark, number)
+            if len(event) > MAX_SHARED:
+                return event
+            self._message, self._mark, self._number, self._event = message, mark, number, event
+        return self._event
+
+
+_last_event = _LastEvent()
+
+
 class History:
     """The resumable streams of one session."""
 
@@ -384,14 +435,23 @@ class History:
     def __len__(self) -> int:
         return len(self._streams)
 
-    def begin(self, *, resumes: bool, primes: bool) -> EventStream:
+    def begin(self, *, resumes: bool, primes: bool, request: Id | None = None, retry: int = RETRY) -> EventStream:
         if not resumes or self._closed:
             return EventStream(None, self._memory, self._owner, primes=False)
         self.sweep()
         self._last += 1
-        name = str(self._last)
-        stream = self._streams[name] = EventStream(name, self._memory, self._owner, primes=primes)
+        name = str(self._last) if request is None else f"{self._last}.{_marked(request)}"
+        stream = self._streams[name] = EventStream(name, self._memory, self._owner, primes=primes, retry=retry)
         return stream
+
+    def is_unread(self, within: float) -> bool:
+        """Whether a stream that ended so many seconds ago at most has something that its client has not taken."""
+        since = trio.current_time() - within
+        return any((each.ended_at or -math.inf) > since and not each.is_read for each in self._streams.values())
+
+    def begin_elsewhere(self) -> None:
+        """Give the streams from now on names that none of another process of the session is likely to have."""
+        self._last = secrets.randbelow(10**9)
 
     def forget(self, stream: EventStream) -> None:
         """Forget a stream that was begun in vain."""
@@ -407,7 +467,7 @@ class History:
 
     def resume(self, last_event_id: str) -> tuple[EventStream, int] | None:
         """The stream of an event id, and the number of that event; None if they are not kept (any more)."""
-        name, _, number = last_event_id.partition("-")
+        name, _, number = last_event_id.rpartition("-")
         stream = self._streams.get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
             return None
@@ -423,6 +483,22 @@ class History:
             if now - stream.ended_at > KEEP_FINISHED or size > MAX_KEPT or left > MAX_FINISHED:
                 size -= stream.size
                 self._streams.pop(name).close()
+
+
+def _marked(request: Id) -> str:
+    """The id of a request, as a part of a stream's name."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(request)).rstrip(b"=").decode().replace("-", ".")
+
+
+def request_of_event(event_id: str) -> Id | None:
+    """The id of the only request that is answered on the stream of an event; None if there is none. The event need not
+    be one of this process, nor be kept."""
+    _, _, marked = event_id.rpartition("-")[0].partition(".")
+    padded = marked.replace(".", "-") + "=" * (-len(marked) % 4)
+    try:
+        return _ids.decode(base64.urlsafe_b64decode(padded)) if marked else None
+    except (ValueError, msgspec.DecodeError):
+        return None
 
 
 class Replies:
@@ -488,32 +564,23 @@ class Replies:
                 del self._due[reply]
 
 
-class Reply:
+class Reply(Struct, eq=False):
     """The answer to one POST."""
 
-    _pouring: trio.CancelScope
-    """Scope around the sending of its stream, once there is one."""
-    _sent: trio.Event
-    """Set when its stream, once there is one, was sent."""
-
-    def __init__(
-        self,
-        http_request: HttpRequest,
-        headers: Mapping[str, str],
-        begin_stream: Callable[[], EventStream],
-        start_soon: Callable[[Callable[[], Awaitable[None]]], None],
-        leaving: CallScope | None = None,
-    ) -> None:
-        self.leaving = leaving
-        """Cancelled when the client disconnects, once that is watched for; None from then on, and at the end."""
-        self.watching: trio.CancelScope | None = None
-        """Scope around the watch for the client's disconnect; None while there is none."""
-        self._http_request = http_request
-        self._headers = headers
-        self._begin_stream = begin_stream
-        self._start_soon = start_soon
-        self._stream: EventStream | None = None
-        self._ended = False
+    _http_request: HttpRequest
+    _headers: Mapping[str, str]
+    _begin_stream: Callable[[], EventStream]
+    _start_soon: Callable[[Callable[[], Awaitable[None]]], None]
+    leaving: CallScope | None = None
+    """Cancelled when the client disconnects, once that is watched for; None from then on, and at the end."""
+    watching: trio.CancelScope | None = None
+    """Scope around the watch for the client's disconnect; None while there is none."""
+    _stream: EventStream | None = None
+    _pouring: trio.CancelScope = None  # type: ignore[assignment]  # made with the stream, as the next is: few have one
+    """Scope around the sending of its stream."""
+    _sent: trio.Event = None  # type: ignore[assignment]
+    """Set when its stream was sent."""
+    _ended: bool = False
 
     def enqueue(self, message: Notification | Request) -> bool:
         """Send a message before the answer; returns False after the answer. Never waits. A message that would displace

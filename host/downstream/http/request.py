@@ -6,12 +6,22 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge
 from host.downstream.http.security import MAX_BODY, CheckedHead, Refusal, refuse_revoked
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests, Unavailable
-from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, ParsedInput, receive_at_once
+from host.jsonrpc.messages import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorBody,
+    Failure,
+    Id,
+    ParsedInput,
+    receive_at_once,
+    write,
+)
 from host.memory import OverBudget
 from host.source import Endpoint
 from host.wire.asgi import (
@@ -19,6 +29,7 @@ from host.wire.asgi import (
     NO_HEADERS,
     BodyTooLarge,
     ClientGone,
+    Event,
     Headers,
     Immediate,
     Receive,
@@ -30,6 +41,8 @@ from host.wire.asgi import (
 from host.wire.deadlines import CallScope
 
 JSON = {"content-type": "application/json"}
+FORWARDED = "colonnade.forwarded"
+"""Extension of the scope of a request that another process of the fleet has forwarded (host/fleet/inner.py)."""
 
 
 class Rejected(Exception):
@@ -43,6 +56,13 @@ class Rejected(Exception):
         self.code = code
         self.id = id
         self.data = data
+
+
+async def refuse(send: Send, cors_headers: Mapping[str, str], rejected: Rejected) -> None:
+    """Answer a request that is refused."""
+    answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
+    headers = {**cors_headers, **JSON, **rejected.refusal.headers}
+    await respond(send, rejected.refusal.status, headers, write(answer))
 
 
 class HttpRequest(Struct, frozen=True):
@@ -63,6 +83,8 @@ class HttpRequest(Struct, frozen=True):
     """The steps that need no waiting; None with a listener that always waits."""
     address: str = ""
     """The client's IP address; empty if the listener does not say it."""
+    is_forwarded: bool = False
+    """Another process of the fleet has forwarded it; it goes no further."""
 
     @property
     def headers(self) -> Headers:
@@ -78,7 +100,8 @@ class HttpRequest(Struct, frozen=True):
 
     def begin_response(self, status: int, headers: Mapping[str, str], data: bytes) -> Awaitable[None] | None:
         """Send a whole response; see `asgi.Immediate.begin_response`."""
-        headers = {**self.head.cors_headers, **headers}
+        if self.head.cors_headers:
+            headers = {**self.head.cors_headers, **headers}
         if self.at_once is None:
             return respond(self.send, status, headers, data, self.charge.touch)
         return self.at_once.begin_response(status, tuple(headers.items()), data, self.charge.touch)
@@ -87,6 +110,7 @@ class HttpRequest(Struct, frozen=True):
         """Serve a stream after this has returned, or in it; see `asgi.Immediate.go_on`. `serve` may raise no Rejected,
         and holds nothing of this request."""
         if self.at_once is None:
+            self.charge.release()  # the request is over here too
             await serve()
         else:
             self.at_once.go_on(serve)
@@ -95,30 +119,67 @@ class HttpRequest(Struct, frozen=True):
         await respond(self.send, status, {**self.cors_headers, **headers}, data)
 
 
-async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
+def take_body(http_request: HttpRequest) -> bytes | None:
+    """The whole body, charged, if it came with the head; otherwise None, and `read_charged_body` reads it.
+
+    Raises:
+        Rejected: there is no memory for it.
+    """
+    data = None if http_request.at_once is None else http_request.at_once.take_body(MAX_BODY)
+    if data is not None:
+        try:
+            http_request.charge.begin_processing(len(data))
+        except OverBudget:
+            raise not_charged(http_request.charge) from None
+    return data
+
+
+async def read_charged_body(receive: Receive, charge: RequestCharge, scope: CallScope | None = None) -> bytes:
     """Read the whole body, within the limits of size, time and memory. Memory is charged as bytes arrive: an announced
     length alone takes none.
+
+    Args:
+        scope: the one that the request has in its task; by default a new one, which costs more.
 
     Raises:
         Rejected: the body is too long or too slow, or there is no memory for it.
         ClientGone: the client disconnected.
     """
-    data = b""
-    with charge.droppable(trio.current_time() + BODY_TIMEOUT) as dropping:
+    data: bytes | None = None
+    scope = scope or CallScope()
+    with scope:
+        scope.deadline = trio.current_time() + BODY_TIMEOUT
+        charge.cancel_on_drop(scope)
         try:
             data = await read_body_untimed(receive, MAX_BODY, charge.add_request_bytes)
             charge.begin_processing()
         except OverBudget:
-            raise _not_charged(charge) from None
+            raise not_charged(charge) from None
         except BodyTooLarge:
             too_large = Refusal(413, f"a message is at most {MAX_BODY} bytes", {"connection": "close"})
             raise Rejected(too_large) from None
-    if dropping.cancelled_caught and not charge.dropped:
-        why = f"the body did not arrive within {BODY_TIMEOUT:.0f} s"
-        raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
-    if dropping.cancelled_caught:
-        raise _not_charged(charge)
-    return data
+    if data is not None:
+        return data
+    if charge.dropped:
+        raise not_charged(charge)
+    why = f"the body did not arrive within {BODY_TIMEOUT:.0f} s"
+    raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
+
+
+def with_body(http_request: HttpRequest, body: bytes) -> HttpRequest:
+    """A request whose body was read, to be read once more: then it is charged once."""
+    receive, is_given = http_request.receive, False
+
+    async def replay() -> Event:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        await trio.lowlevel.checkpoint()
+        http_request.charge.begin_again()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replace(http_request, receive=replay, at_once=None)
 
 
 async def read_message(http_request: HttpRequest, reader: MessageReader) -> ParsedInput:
@@ -128,16 +189,13 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
         Rejected: the body is too long or too slow, there is no memory for it, or too many large ones are being read.
         ClientGone: the client disconnected.
     """
-    receive, charge, at_once = http_request.receive, http_request.charge, http_request.at_once
-    data = None if at_once is None else at_once.take_body(MAX_BODY)
+    receive, charge = http_request.receive, http_request.charge
+    data = take_body(http_request)
     if data is None:
-        data = await read_charged_body(receive, charge)
-    else:
-        try:
-            charge.begin_processing(len(data))
-        except OverBudget:
-            raise _not_charged(charge) from None
+        data = await read_charged_body(receive, charge, http_request.call_scope())
     if (found := receive_at_once(data)) is not None:
+        if reader.on_read is not None:
+            reader.on_read(found, http_request.headers)
         return found
     read: ParsedInput | TooManyRequests | None = None
     disconnected = False
@@ -157,15 +215,18 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
                 read = problem
             nursery.cancel_scope.cancel()
     if dropping.cancelled_caught:
-        raise _not_charged(charge)
+        raise not_charged(charge)
     if disconnected or read is None:
         raise ClientGone
     if isinstance(read, TooManyRequests):
         raise Rejected(Refusal(503, read.message, {"retry-after": "1"}), read.code)
+    if reader.on_read is not None:
+        reader.on_read(read, http_request.headers)
     return read
 
 
-def _not_charged(charge: RequestCharge) -> Rejected:
+def not_charged(charge: RequestCharge) -> Rejected:
+    """Refusal of a request whose memory cannot be had, or was taken back before anything was carried out."""
     if charge.revoked:
         return Rejected(refuse_revoked(charge.revoked))
     return Rejected(Refusal(503, NO_MEMORY_MESSAGE, {"retry-after": "1", "connection": "close"}), Unavailable.code)

@@ -78,6 +78,8 @@ class CheckedHead:
         self.cors_headers = cors_headers
         self.refusal = refusal
         self.identity = identity
+        self.forwarded: object = None
+        """The head to forward that host/fleet/forwarding.py has made of it, for the next request with an equal one."""
 
     @cached_property
     def session(self) -> str | None:
@@ -118,6 +120,10 @@ class RequestGuard:
             return [] if later._tokens is None else [None]
         valid = later._tokens or {}
         return [name for name, digest in self._tokens.items() if valid.get(name) != digest]
+
+    def fingerprint(self, identity: str | None) -> str:
+        """The fingerprint of the token with this name; empty if there is none, which nobody has then."""
+        return "" if identity is None or self._tokens is None else self._tokens.get(identity, b"").hex()
 
     def examine(self, headers: Headers) -> CheckedHead:
         """All of these checks."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import trio
@@ -19,6 +20,7 @@ import trio
 from host.attempts import Reason
 from host.downstream.charge import answer_too_large
 from host.downstream.connected_clients import ConnectedClients
+from host.downstream.drain import STOPPING, Drain
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, StreamKind
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
@@ -28,6 +30,7 @@ from host.downstream.list_changes import Announcements
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, draft_session
 from host.downstream.tasks import Tasks
+from host.errors import Unavailable
 from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
 from host.memory import Budget, OverBudget, Use, client_owner
@@ -35,6 +38,9 @@ from host.protocol.methods import INITIALIZE
 from host.router.router import Router
 from host.wire.asgi import NO_HEADERS, Send, send_body, start_response, until_disconnect
 from host.wire.sse import format_event
+
+if TYPE_CHECKING:
+    from host.fleet.forwarding import Forwarding
 
 PING_INTERVAL = 30.0
 """Seconds between two events that keep a stream alive while nothing else is sent."""
@@ -52,9 +58,13 @@ class HttpSse:
         reader: MessageReader,
         memory: Budget,
         clients: ConnectedClients,
+        drain: Drain,
+        forwarding: Forwarding | None = None,
     ) -> None:
+        self._forwarding = forwarding
         self._announcements = announcements
         self._clients = clients
+        self._drain = drain
         self._streams = streams
         self._reader = reader
         self._memory = memory
@@ -69,6 +79,8 @@ class HttpSse:
         refusal = refuse_accept(http_request.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
+        if self._drain.noticed.is_set():
+            raise Rejected(STOPPING, Unavailable.code)
         id, session = draft_session(
             "sse session",
             http_request.endpoint,
@@ -77,6 +89,7 @@ class HttpSse:
             self._journal,
             self._tasks,
             self._memory,
+            "" if self._forwarding is None else self._forwarding.new_id(),
         )
         ending = trio.CancelScope()
         try:
@@ -87,6 +100,7 @@ class HttpSse:
                 ending.cancel,
                 in_use=lambda: session.serving.count > 0,
             ):
+                http_request.charge.release()  # from now on, it is a stream, and each message a request of its own
                 await self._serve(http_request, id, session, ending)
         finally:
             session.end()

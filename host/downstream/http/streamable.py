@@ -11,21 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
+from msgspec import Raw
 
 from host.attempts import Reason
 from host.downstream.connected_clients import ConnectedClients
+from host.downstream.drain import STOPPING, Drain
+from host.downstream.error_answers import errors_as_answers, params_of
 from host.downstream.http.open_streams import OpenStream, OpenStreams, StreamKind
-from host.downstream.http.replies import EventStream, Replies, Reply
+from host.downstream.http.reopening import FULL, Reopening
+from host.downstream.http.replies import STANDING_RETRY, EventStream, Replies, Reply, request_of_event
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
 from host.downstream.http.security import SESSION, Refusal, refuse_accept, refuse_revoked
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.list_changes import Announcements
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, Sessions
+from host.downstream.stored_sessions import StoredSessions
 from host.downstream.tasks import Tasks
-from host.errors import TOO_MANY_REQUESTS, ColonnadeError
+from host.errors import TOO_MANY_REQUESTS, ColonnadeError, Unavailable
+from host.exchange import Caller, Exchange
 from host.journal import Journal
 from host.jsonrpc.messages import (
     ErrorBody,
@@ -39,25 +46,39 @@ from host.jsonrpc.messages import (
     Success,
     write,
 )
-from host.memory import Budget
+from host.memory import Budget, client_owner
 from host.protocol.era import era_over_http
+from host.protocol.meta import META
 from host.protocol.methods import INITIALIZE
 from host.protocol.param_headers import VERSION_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN, Era
 from host.router.router import Router
 from host.source import Endpoint
+from host.storage.store import StateError
 from host.wire.deadlines import CallScope
 
-SWEEP_INTERVAL = 5.0
+if TYPE_CHECKING:
+    from host.fleet.forwarding import Forwarding
+
+SWEEP_INTERVAL = 15.0
 """Seconds after which a session at the latest drops the finished streams beyond its limits."""
 MAX_SESSION_ID = 128
 """Characters of a session id that may be somebody's; ours have 32."""
-_STATELESS = Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
+LOST_MESSAGE = (
+    "what followed on this stream is not kept any more (Colonnade may have been started again): the answer of this "
+    "request is lost, and it may have been carried out"
+)
+NOT_REMOVED = Refusal(
+    503, "the session has ended here; this could not be stored, so after a crash of the host it might be found again"
+)
+_CALLS = (Request, Notification)
+_SESSION_ERA, _STATELESS = Era.SESSION, Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
 
 
 class StreamableHttp:
-    """`sweep` must run beside it."""
+    """`sweep`, and `keep_stored` of its sessions, must run beside it. `stored`: the rows with which another process
+    opens these anew; None if they end with this one."""
 
     def __init__(
         self,
@@ -71,20 +92,30 @@ class StreamableHttp:
         reader: MessageReader,
         memory: Budget,
         clients: ConnectedClients,
+        drain: Drain,
         most_sessions: int,
+        forwarding: Forwarding | None = None,
+        stored: StoredSessions | None = None,
     ) -> None:
+        self._forwarding = forwarding
+        self._tasks = tasks
+        self._journal = journal
+        self._memory = memory
         self._announcements = announcements
         self._clients = clients
+        self._drain = drain
         self._reader = reader
         self._streams = streams
         self._stateless_http = stateless_http
-        self._sessions = Sessions(router, journal, tasks, memory, most_sessions)
+        self.sessions = Sessions(router, journal, tasks, memory, most_sessions, stored)
+        self._stored = stored
+        self._reopening = None if stored is None else Reopening(self.sessions, stored, clients, replies.start_soon)
         self._replies = replies
 
     async def sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_INTERVAL)
-            self._sessions.sweep()
+            self.sessions.sweep()
 
     def serve(self, http_request: HttpRequest) -> Awaitable[None]:
         if http_request.method == "POST":
@@ -93,15 +124,13 @@ class StreamableHttp:
             return self._get(http_request)
         if http_request.method == "DELETE":
             _check_method(http_request, "DELETE needs an Mcp-Session-Id header")
-            id, _ = self._session(http_request, None)
-            self._sessions.end(id)
-            return http_request.respond(204)
+            return self._delete(http_request)
         raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
 
     def end_sessions(self, ends: Callable[[Endpoint, str | None], bool]) -> None:
         """End the sessions of each endpoint and identity for which `ends` is true, with their streams and what is in
         flight."""
-        self._sessions.end_where(ends)
+        self.sessions.end_where(ends)
 
     # POST
 
@@ -120,7 +149,11 @@ class StreamableHttp:
         if isinstance(message, Malformed) and not message.answers:
             await self._take_batch(http_request, received, message)
             return
-        session_id, session = self._session(http_request, message.id if isinstance(message, Request) else None)
+        if isinstance(message, Request) and self._is_visit(http_request, message):
+            await self._answer_visit(http_request, message)
+            return
+        of = message.id if isinstance(message, Request) else None
+        session_id, session = self._session(http_request, of) or await self._reopened(http_request, of)
         if isinstance(message, Request):
             await self._answer(http_request, session, session_id, message)
         else:
@@ -129,7 +162,11 @@ class StreamableHttp:
 
     def _answer_stateless(self, http_request: HttpRequest, message: Message | Malformed) -> Awaitable[None]:
         if isinstance(message, Request):
-            return self._stateless_http.serve(http_request, message)
+            work = None
+            if self._forwarding is not None:
+                serve = partial(self._stateless_http.serve, request=message)
+                work = self._forwarding.of_request(http_request, message, serve, self._streams)
+            return work or self._stateless_http.serve(http_request, message)
         if isinstance(message, Notification):
             # There is no answer only if the call was cancelled: the client waits for nothing
             return http_request.respond(202)
@@ -143,7 +180,7 @@ class StreamableHttp:
         """
         if not http_request.headers.all(SESSION):
             raise _malformed(malformed)
-        session_id, session = self._session(http_request, None)
+        session_id, session = self._session(http_request, None) or await self._reopened(http_request, None)
         messages, batched = session.messages_in(received)
         if not batched:
             raise _malformed(malformed)
@@ -170,16 +207,21 @@ class StreamableHttp:
     async def _open(self, http_request: HttpRequest, request: Request) -> None:
         if len(http_request.head.versions) > 1:
             raise Rejected(Refusal(400, "expected one MCP-Protocol-Version header"), id=request.id)
-        session_id, session = self._sessions.draft(http_request.endpoint, http_request.identity)
+        if self._drain.noticed.is_set():
+            refuse = partial(_refuse_opening, request.id)
+            work = None if self._forwarding is None else self._forwarding.of_newcomer(http_request, request, refuse)
+            await (work or refuse(http_request))
+            return
+        session_id, session = self.sessions.draft(http_request.endpoint, http_request.identity)
         answer = await session.open(request)
         headers = JSON
         if http_request.charge.revoked:  # while the servers were waited for
+            session.end()
             raise Rejected(refuse_revoked(http_request.charge.revoked), id=request.id)
         if session.opening is not None:
-            if not self._sessions.add(session_id, session):
-                raise Rejected(
-                    Refusal(503, "too many sessions are open", {"retry-after": "5"}), TOO_MANY_REQUESTS, request.id
-                )
+            if not self.sessions.add(session_id, session):
+                session.end()
+                raise Rejected(FULL, TOO_MANY_REQUESTS, request.id)
             self._clients.add(session, "http")
             headers = {**JSON, SESSION: session_id}
         await http_request.respond(200, headers, write(answer))
@@ -189,7 +231,24 @@ class StreamableHttp:
         if refusal is not None:
             await http_request.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
-        reply = self._replies.begin(http_request, {SESSION: session_id}, session.begin_stream)
+        work = None
+        if self._forwarding is not None:
+            serve = partial(self._answer_here, session=session, session_id=session_id, request=request)
+            work = self._forwarding.of_task(http_request, request, serve)
+        if work is None:
+            await self._answer_here(http_request, session, session_id, request)
+        else:
+            scope = session.begin(request)  # not to be entered: what is forwarded ends with its answer, or its client
+            try:
+                await work
+            finally:
+                session.serving.end(request.id, scope)
+                session.touch()
+
+    async def _answer_here(
+        self, http_request: HttpRequest, session: Session, session_id: str, request: Request
+    ) -> None:
+        reply = self._replies.begin(http_request, {SESSION: session_id}, partial(session.begin_stream, request.id))
         scope = session.begin(request, http_request.call_scope())
         http_request.charge.cancel_on_drop(scope)
         try:
@@ -203,6 +262,36 @@ class StreamableHttp:
         del answer  # while the client reads it, nothing else may keep the server's buffer
         await finishing
 
+    def _is_visit(self, http_request: HttpRequest, request: Request) -> bool:
+        return self._forwarding is not None and self._forwarding.is_visit(http_request, request)
+
+    async def _answer_visit(self, http_request: HttpRequest, request: Request) -> None:
+        """Answer what a session of another process asks about a task of this one. Only a client whose session is here
+        can be asked what the task's server wants to know."""
+        name = f"{http_request.identity or 'a client'}, of another process"
+        caller = Caller(name, http_request.endpoint, http_request.identity)
+
+        async def result(_: Request) -> Raw:
+            params, at = params_of(request), http_request.address
+            return await self._tasks.answer_in_handshake(Exchange(request, params, caller, caller.client, address=at))
+
+        answer: Success | Failure | None = None
+        with http_request.call_scope() as scope:
+            http_request.charge.cancel_on_drop(scope)
+            stream = partial(EventStream, None, self._memory, client_owner(http_request.identity), primes=False)
+            headers = {SESSION: http_request.head.session or ""}
+            reply = self._replies.begin(http_request, headers, stream, leaving=scope)
+            try:
+                answer = await errors_as_answers(request, result, self._journal, name)
+            finally:
+                self._replies.end(reply)
+        if answer is None and http_request.charge.dropped:
+            answer = http_request.charge.cancelled(request.id)
+        if answer is None:
+            reply.client_gone()
+        else:
+            await reply.finish(answer)
+
     # GET
 
     async def _get(self, http_request: HttpRequest) -> None:
@@ -210,10 +299,17 @@ class StreamableHttp:
         if refusal is not None:
             raise Rejected(refusal)
         _check_method(http_request, "GET needs an Mcp-Session-Id header: a stream belongs to a session")
-        id, session = self._session(http_request, None)
+        id, session = self._session(http_request, None) or await self._reopened(http_request, None)
         last_event_id = http_request.headers.one("last-event-id")
         found = None if last_event_id is None else session.history.resume(last_event_id)
-        if found is None:  # no id, or one of a stream that is not kept: the standing stream begins anew
+        if found is None and last_event_id is not None and (of := request_of_event(last_event_id)) is not None:
+            # Its client would wait for this answer without end.
+            lost = session.history.begin(resumes=False, primes=False)
+            lost.answer(Failure(ErrorBody(Unavailable.code, LOST_MESSAGE), of))
+            lost.end()
+            await http_request.go_on(lost.reader(http_request, {SESSION: id}, -1))
+            return
+        if found is None:  # no id, or one of a standing stream that is not kept: it begins anew
             await self._stand(http_request, session, id, None)
             return
         stream, after = found
@@ -226,12 +322,12 @@ class StreamableHttp:
     async def _stand(self, http_request: HttpRequest, session: Session, id: str, after: int | None) -> None:
         """Serve the standing stream: the former one from after an event on, or a new one (None)."""
         scope = trio.CancelScope()
-        if not await self._sessions.listen(id, scope, takes_over=after is not None):
+        if not await self.sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session already has a standing stream; close it first"))
         stream = session.standing_events
         if stream is None or after is None:
             after = -1
-            stream = session.begin_stream()
+            stream = session.begin_stream(retry=STANDING_RETRY)
         stream.reopen()
         try:
             place = self._streams.slot(StreamKind.STREAMABLE, http_request.endpoint, http_request.identity, stream.end)
@@ -239,7 +335,7 @@ class StreamableHttp:
             stream.end()
             if stream is not session.standing_events:
                 session.history.forget(stream)
-            self._sessions.stop_listening(id)
+            self.sessions.stop_listening(id)
             raise
         session.standing_events = stream
         if session.ended.is_set():  # while the former stream was waited for
@@ -262,13 +358,37 @@ class StreamableHttp:
         finally:
             stream.end()
             stream.reader_gone()
-            self._sessions.stop_listening(id)
+            self.sessions.stop_listening(id)
+
+    # DELETE
+
+    async def _delete(self, http_request: HttpRequest) -> None:
+        id, _ = self._session(http_request, None) or await self._reopened(http_request, None)
+        self.sessions.end(id)
+        if self._stored is not None:
+            try:
+                await self._stored.wait_removed(id)
+            except StateError:
+                raise Rejected(NOT_REMOVED) from None
+        await http_request.respond(204)
 
     # Sessions
 
-    def _session(self, http_request: HttpRequest, id: Id | None) -> tuple[str, Session]:
-        """The session that the request names. It must belong to this endpoint and identity, and have the revision that
-        the request names."""
+    async def _reopened(self, http_request: HttpRequest, id: Id | None) -> tuple[str, Session]:
+        """The session that the request names and that is not open, opened anew."""
+        session_id = http_request.head.session or ""  # without one, `_session` has raised
+        is_foreign = self.sessions.is_open(session_id)
+        if self._reopening is not None and not is_foreign:
+            is_foreign = await self._reopening.open(http_request, session_id, id)
+        found = self._session(http_request, id)
+        if found is None:
+            why = "Session not found; it may have expired. Send initialize to open a new session"
+            raise Rejected(Refusal(404, why, attempt=Reason.SESSION if is_foreign else None), id=id)
+        return found
+
+    def _session(self, http_request: HttpRequest, id: Id | None) -> tuple[str, Session] | None:
+        """The session that the request names; None if it is not open at this endpoint for this identity. It must have
+        the revision that the request names."""
         head = http_request.head
         if (session_id := head.session) is None:
             stateless = (
@@ -276,14 +396,12 @@ class StreamableHttp:
             )
             why = f"expected one Mcp-Session-Id header: send initialize first, or {stateless}"
             raise Rejected(Refusal(400, why), id=id)
-        session = self._sessions.find(session_id, http_request.endpoint, http_request.identity)
+        session = self.sessions.find(session_id, http_request.endpoint, http_request.identity)
         if session is None or session.opening is None:
             if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
                 why = f"malformed Mcp-Session-Id header: expected 1 to {MAX_SESSION_ID} visible ASCII characters"
                 raise Rejected(Refusal(400, why), id=id)
-            why = "Session not found; it may have expired. Send initialize to open a new session"
-            foreign = Reason.SESSION if self._sessions.is_open(session_id) else None
-            raise Rejected(Refusal(404, why, attempt=foreign), id=id)
+            return None
         if head.versions and head.versions != [session.opening.revision.name]:
             raise Rejected(Refusal(400, "MCP-Protocol-Version is not the one that this session was opened with"), id=id)
         return session_id, session
@@ -300,14 +418,19 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
         if any(version not in LEGACY for version in http_request.head.versions):
             raise _malformed(message)
         return Era.SESSION
-    method, params = (
-        (None, None) if isinstance(message, Success | Failure) else (message.method, message.params_members)
-    )
+    method, params = (message.method, message.params_members) if isinstance(message, _CALLS) else (None, None)
+    headers = http_request.head.era
+    if headers.legacy and not (params and META in params):  # nothing contradicts the headers
+        return _SESSION_ERA
     try:
-        return era_over_http(method, http_request.head.era, partial(version_of, params))
+        return era_over_http(method, headers, partial(version_of, params))
     except ColonnadeError as error:
         id = message.id if isinstance(message, Request) else None
         raise Rejected(Refusal(400, error.message), error.code, id, error.data) from None
+
+
+async def _refuse_opening(id: Id, http_request: HttpRequest) -> None:
+    raise Rejected(STOPPING, Unavailable.code, id)
 
 
 def _check_method(http_request: HttpRequest, why: str) -> None:

@@ -35,7 +35,17 @@ def full() -> FakeAdminApi:
         confirmations=[confirmation()],
         held=[held(), held("b")],
         grants=[grant("g1")],
-        activity=[{"t": 1.0, "kind": "ServerReady", "server": "github", "text": "ready", "level": "info"}],
+        activity=[
+            {
+                "t": 1.0,
+                "kind": "ServerReady",
+                "server": "github",
+                "text": "ready",
+                "level": "info",
+                "first": 1_790_000_000.0,
+                "count": 1,
+            }
+        ],
         problems=["the audit cannot be written"],
     )
     admin.caller_views["laptop"] = caller_view()
@@ -120,6 +130,12 @@ REQUESTS: list[tuple[str, str, Any, int]] = [
     ("POST", f"{PREFIX}callers/view", {"caller": "laptop", "view": "review"}, 409),
     ("POST", f"{PREFIX}callers/view", {"caller": 1}, 400),
     ("POST", f"{PREFIX}servers/log", {"server": "time", "after": 7}, 200),
+    ("POST", f"{PREFIX}servers/traffic", {"server": "time"}, 200),
+    ("POST", f"{PREFIX}history/list", {"since": 1.5, "client": "agent", "outcome": "error", "limit": 5}, 200),
+    ("POST", f"{PREFIX}history/list", {"limit": 501}, 400),
+    ("POST", f"{PREFIX}history/call", {"id": f"{1:016x}"}, 200),
+    ("POST", f"{PREFIX}history/call", {"id": "0" * 16}, 409),
+    ("POST", f"{PREFIX}history/call", {"id": "0' OR 1=1"}, 400),
     ("POST", f"{PREFIX}servers/control", {"server": "time", "action": "restart"}, 200),
     ("POST", f"{PREFIX}servers/control", {"server": "none", "action": "restart"}, 409),
     ("POST", f"{PREFIX}servers/control", {"server": "time", "action": "start"}, 400),

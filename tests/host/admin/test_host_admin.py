@@ -43,9 +43,9 @@ async def test_every_answer_lets_the_call_pass_and_what_lasts_is_shown(answer: s
             assert each["live"]
             assert each["arguments"].startswith("when ")
             assert "acme" in each["arguments"]
-            assert awaited(host.admin.revoke(each["id"], Channel.CONSOLE))["done"]
+            assert (await host.admin.revoke(each["id"], Channel.CONSOLE))["done"]
             with pytest.raises(AdminError):
-                awaited(host.admin.revoke(each["id"], Channel.CONSOLE))
+                await host.admin.revoke(each["id"], Channel.CONSOLE)
         assert (await host.admin.reader.state())["grants"] == []
 
 

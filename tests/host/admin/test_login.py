@@ -128,6 +128,15 @@ def test_another_session_takes_the_place_of_the_one_idle_longest() -> None:
     assert sessions.is_open(newest.session)
 
 
+def test_the_sessions_of_a_caller_take_the_place_of_none_but_its_own() -> None:
+    clock = Clock()
+    sessions = ConsoleSessions(clock)
+    owner, other = opened(sessions).session, sessions.open(b"other").session
+    first, *more = [sessions.open(b"token").session for _ in range(MAX_SESSIONS + 1)]
+    assert not sessions.is_open(first)
+    assert all(map(sessions.is_open, (owner, other, *more)))
+
+
 def test_no_number_counts_twice() -> None:
     sessions = ConsoleSessions(Clock())
     session = opened(sessions).session

@@ -5,12 +5,21 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_type_hints
 
 import pytest
 
 from config import Channel
-from host.admin.schema import MAX_GRANT_SECONDS, REQUESTS, STORED_REQUESTS, AdminError, MalformedRequest, read_request
+from host.admin.schema import (
+    MAX_GRANT_SECONDS,
+    REQUESTS,
+    STORED_REQUESTS,
+    AdminError,
+    HistoryCall,
+    MalformedRequest,
+    read_request,
+)
+from host.history.search import HistoryRow
 from tests.kit.admin import FakeAdminApi, change, confirmation, held
 from tests.kit.awaited import awaited
 from tests.test_layers import SOURCES, imports, nodes
@@ -92,6 +101,10 @@ async def test_decisions_reach_the_admin() -> None:
         ("definitions/decide-all", {"server": "github", "fingerprints": ["a"], "decision": "revoke"}),
         ("grants/revoke", {}),
         ("explain", {"server": "github", "kind": "tool", "name": "x", "arguments": [1]}),
+        ("history/list", {"since": 1e12}),
+        ("history/list", {"since": -1}),
+        ("history/list", {"beyond": 2**63}),
+        ("history/call", {"id": "747d7391", "place": 2**63}),
     ],
 )
 async def test_what_is_no_request_reaches_nobody(path: str, given: dict[str, Any]) -> None:
@@ -126,7 +139,10 @@ def test_no_request_names_what_runs() -> None:
         "servers/sandbox",
         "explain",
         "callers/view",
+        "history/list",
+        "history/call",
         "servers/log",
+        "servers/traffic",
         "servers/control",
         "servers/login",
         "configuration/reload",
@@ -137,6 +153,12 @@ def test_no_request_names_what_runs() -> None:
         with pytest.raises(MalformedRequest):
             read_request(REQUESTS, path, json.dumps({"command": ["sh"]}).encode())
         assert request.__struct_config__.forbid_unknown_fields
+
+
+def test_calls_of_the_past_have_the_members_of_rows_of_the_history() -> None:
+    """The row is spelled out here, since a host without a history does not load its search."""
+    of_row = get_type_hints(HistoryRow) | {"what": Literal["call", "attempt", "question"], "pending": bool}
+    assert list(get_type_hints(HistoryCall).items()) == list(of_row.items())
 
 
 @pytest.mark.slow

@@ -136,6 +136,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHost]:
         yield running
 
 
+@pytest.mark.slow
 def test_a_plain_client_is_answered(host: RunningHost) -> None:
     with closing(host.connect()) as connection:  # one request after the other
         assert connection.ask("GET", "/api/v1/host") == (
@@ -146,6 +147,7 @@ def test_a_plain_client_is_answered(host: RunningHost) -> None:
                 "pid": 4711,
                 "stdio": False,
                 "endpoint": "http://127.0.0.1:8808/mcp",
+                "audit": "files",
             },
         )
         status, state = connection.ask("GET", "/api/v1/state")
@@ -154,12 +156,14 @@ def test_a_plain_client_is_answered(host: RunningHost) -> None:
         assert "/console#" in connection.ask("POST", "/api/v1/console-links")[1]["link"]
 
 
+@pytest.mark.slow
 def test_the_socket_is_for_the_user_alone(host: RunningHost) -> None:
     assert host.path.lstat().st_mode & 0o777 == 0o600
     assert host.path.name.startswith(f"{host.process.pid}-")
     assert [each.name for each in host.path.parent.iterdir()] == [host.path.name]
 
 
+@pytest.mark.slow
 def test_decisions(host: RunningHost) -> None:
     answer = "/api/v1/confirmations/answer"
     assert host.ask("POST", answer, {"id": "q1", "answer": "time", "seconds": 60}) == (
@@ -178,6 +182,7 @@ def test_decisions(host: RunningHost) -> None:
 ANSWER, DECIDE_ALL = "/api/v1/confirmations/answer", "/api/v1/definitions/decide-all"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -195,6 +200,7 @@ def test_what_is_no_request_is_told_so_and_the_next_one_is_answered(
         assert connection.ask("GET", "/api/v1/host")[0] == 200
 
 
+@pytest.mark.slow
 def test_following(host: RunningHost) -> None:
     with closing(host.connect()) as connection:
         connection.request("GET", "/api/v1/events")
@@ -210,6 +216,7 @@ def test_following(host: RunningHost) -> None:
     assert host.says() == "present"
 
 
+@pytest.mark.slow
 def test_only_so_many_terminals(host: RunningHost) -> None:
     many = [host.connect() for _ in range(MAX_TERMINALS)]
     try:
@@ -258,7 +265,7 @@ def heard(out: Path) -> Any:
     raise AssertionError("the client did not come to an end")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [AS_CHILD, AS_ORPHAN], ids=["a child", "a double-forked grandchild"])
 def test_what_runs_below_the_keeper_is_refused(tmp_path: Path, program: str) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
@@ -325,7 +332,6 @@ async def test_a_process_that_loses_its_right_while_its_body_comes_decides_nothi
     assert (admin.requests, crashes, len(admin.refusals)) == ([], [], 1)
 
 
-@pytest.mark.slow
 async def test_where_the_system_does_not_tell_who_asks_everybody_is_refused(tmp_path: Path) -> None:
     problem = OSError("this system does not report the process at the other end of a socket")
 
@@ -339,7 +345,6 @@ async def test_where_the_system_does_not_tell_who_asks_everybody_is_refused(tmp_
         assert (answer.status, json.loads(answer.body)) == (403, {"error": str(problem)})
 
 
-@pytest.mark.slow
 async def test_no_header_says_who_asks(tmp_path: Path) -> None:
     """Nor can one take the place of what the listener says."""
     admin = FakeAdminApi(confirmations=[confirmation()])

@@ -15,10 +15,14 @@ from config.sandbox import Sandbox
 from config.views import Override, OverrideKind, ViewSpec
 from host.admin.schema import SECTIONS
 from host.admin.state import MAX_ACTIVITY
+from host.attempts import Attempt, Reason
 from host.client_process import ClientProcess
 from host.journal import (
+    AttemptRefused,
     ConfigReloaded,
+    ConfirmationRequested,
     ConsoleFailed,
+    DefinitionChanged,
     Event,
     RequestCompleted,
     RuleUnused,
@@ -189,6 +193,7 @@ async def test_a_server_that_runs_unconfined_as_before_carries_a_warning_and_a_c
         assert second["warnings"] == []
         assert (first["sandbox_open"], second["sandbox_open"]) == (True, False)
         assert second["sandbox"] == "off: it runs as your user"
+        assert "trust: untrusted" in first["settings"]
 
 
 async def test_a_server_with_a_sandbox_says_what_it_is_given_and_what_holds_it() -> None:
@@ -320,11 +325,55 @@ async def test_whoever_watches_hears_of_each_section_that_changed() -> None:
 async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> None:
     async with opened() as host:
         for at in range(MAX_ACTIVITY + 5):
-            host.world.journal.note(ServerFailed("gh", f"\x1b[2J {at}", 1.0))
+            host.world.journal.note(ServerFailed("gh", f"\x1b[2J {'x' * at}", 1.0))
         activity = (await host.admin.reader.state())["activity"]
         assert len(activity) == MAX_ACTIVITY
         assert activity[-1]["level"] == "warning"
         assert "\x1b" not in json.dumps([each["text"] for each in activity], ensure_ascii=False)
+
+
+async def test_what_repeats_itself_is_one_row_of_the_activity() -> None:
+    """Seven attempts to start a server that crashes; those of another one are in between."""
+    async with opened() as host:
+        for at in range(7):
+            host.world.journal.note(ServerFailed("gh", "it ended", 2.0**at))
+            host.world.journal.note(ServerFailed("other", "it ended", 2.0**at))
+        host.world.journal.note(ServerReady("gh", "", "2 tools", 0.1))
+        host.world.journal.note(ServerFailed("gh", "it ended otherwise", 1.0))
+        activity = [each for each in (await host.admin.reader.state())["activity"] if each["kind"] == "ServerFailed"]
+        assert [(each["server"], each["count"]) for each in activity] == [("gh", 7), ("other", 7), ("gh", 1)]
+        assert activity[0]["text"].endswith("next attempt in 64.0 s")
+        assert activity[0]["first"] <= activity[0]["t"]
+        states = (await host.admin.server_traffic("gh"))["states"]
+        assert [(each["state"], each["text"], each["count"]) for each in states[-3:]] == [
+            ("failed", "it ended", 7),
+            ("ready", "2 tools", 1),
+            ("failed", "it ended otherwise", 1),
+        ]
+
+
+async def test_what_is_said_of_two_things_is_two_rows_of_the_activity() -> None:
+    """Their names may differ by a number alone."""
+    events: list[Event] = [
+        *(DefinitionChanged("gh", "tool", f"delete{at}", "held") for at in range(3)),
+        *(ConfirmationRequested("gh", f"{at}", "the tool x") for at in range(3)),
+        *(AttemptRefused("", Attempt(Reason.NO_TOKEN, "path", "/", f"10.0.0.{at}"), at) for at in (7, 7, 8, 8)),
+    ]
+    async with opened() as host:
+        for event in events:
+            host.world.journal.note(event)
+        counts = [each["count"] for each in (await host.admin.reader.state())["activity"]]
+        assert counts[-8:] == [1] * 6 + [2] * 2
+
+
+async def test_traffic_of_a_removed_server_is_not_kept() -> None:
+    async with opened(*(ScriptedServer(id, tools=["x"]) for id in ("gh", "other"))) as host:
+        for id in ("gh", "other"):
+            host.world.journal.note(RequestCompleted(id, "tool", "x", "desk", "allow", "answered", 0.5))
+        host.world.configures(ScriptedServer("other"))
+        host.world.journal.note(ConfigReloaded("gh removed", accepted=True))
+        traffic = host.admin.reader.traffic
+        assert [len(traffic(id)["minutes"]) for id in ("gh", "other")] == [0, 1]
 
 
 async def test_completed_requests_are_activity_between_other_events() -> None:
@@ -360,6 +409,10 @@ async def test_traffic_is_counted() -> None:
         assert (shown["calls"], shown["failed"], shown["in_flight"]) == (1, 0, 0)
         assert shown["latency_ms"] is not None
         assert shown["latency_ms"] >= 0
+        assert shown["p50_ms"] == shown["p95_ms"] is not None
+        assert shown["tokens"] > 0
+        traffic = await host.admin.server_traffic("gh")
+        assert [each["calls"] for each in traffic["minutes"]] == [each["calls"] for each in traffic["quarters"]] == [1]
 
 
 # The running host

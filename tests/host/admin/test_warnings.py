@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from config import Unconfined, load
 from host.admin.warnings import warnings_of
 
@@ -37,6 +39,7 @@ def test_an_image_that_another_one_may_replace(tmp_path: Path) -> None:
     assert "write the digest: podman image inspect x:1 shows it" in found["a"][0]
 
 
+@pytest.mark.disk
 def test_a_sandbox_in_which_the_configuration_may_be_written(tmp_path: Path) -> None:
     (folder := tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "a")

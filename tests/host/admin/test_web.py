@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import trio
 import trio.testing
 
 import host.admin
+from host.admin.api import ROUTES
 from host.admin.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
-from host.admin.schema import REQUESTS
-from host.admin.web import MAX_STREAMS, RefuseSender, allowed_hosts, console_app, console_url
+from host.admin.schema import REQUESTS, HistoryList, HistoryReader
+from host.admin.socket import MAX_REFUSALS_RECORDED
+from host.admin.web import MAX_STREAMS, MAX_UNDER_WAY, RefuseSender, allowed_hosts, console_app, console_url
 from host.attempts import Attempt, Reason
 from host.wire.asgi import CLAIM, HEARTBEAT_INTERVAL, ASGIApp
 from host.wire.descent import PeerProcess
@@ -26,6 +30,7 @@ from tests.kit.asgi import Connection, HeaderValue, Response
 HOST = "127.0.0.1:8808"
 ORIGIN = f"http://{HOST}"
 API = "/api/v1/"
+TOKEN = "0123456789abcdef"
 EVERY_POST = [
     *(f"{API}{path}" for path in REQUESTS),
     f"{API}console-links",
@@ -52,12 +57,12 @@ class Page:
         self.attempts: list[Attempt] = []
 
     def another(self) -> Page:
-        other = Page(self.connection._app, self.connection._nursery, self.sessions, self.stop)
+        other = Page(self.connection.app, self.connection._nursery, self.sessions, self.stop)
         other.cookie, other.secret, other.number = self.cookie, self.secret, self.number
         return other
 
-    async def open(self) -> None:
-        answer = await self.post("/console/open", {"code": self.sessions.new_code()})
+    async def open(self, by: Mapping[str, str] | None = None) -> None:
+        answer = await self.post("/console/open", by or {"code": self.sessions.new_code()})
         assert answer.status == 200
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         self.secret = json.loads(answer.body)["secret"]
@@ -107,7 +112,7 @@ def lines(answer: Response) -> list[dict[str, Any]]:
 # The page
 
 
-@pytest.mark.parametrize("path", ["/console", "/console/console.js", "/console/console.css"])
+@pytest.mark.parametrize("path", ["/console", "/console/console.js", "/console/history.js", "/console/console.css"])
 async def test_the_page_is_the_same_for_everybody(path: str) -> None:
     async with open_page(FakeAdminApi(confirmations=[confirmation()])) as page:
         stranger = await page.connection.get("GET", path, headers={"host": "evil.com", "origin": "http://evil.com"})
@@ -135,7 +140,8 @@ async def test_the_page_is_the_same_for_everybody(path: str) -> None:
 
 def test_the_page_makes_text_of_text_and_loads_nothing_from_elsewhere() -> None:
     folder = Path(host.admin.__file__).parent / "static"
-    script, page, style = [(folder / name).read_text("utf-8") for name in ("console.js", "index.html", "console.css")]
+    script = "".join(path.read_text("utf-8") for path in sorted(folder.glob("*.js")))
+    page, style = [(folder / name).read_text("utf-8") for name in ("index.html", "console.css")]
     banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(|createContextualFragment"
     assert not re.search(banned + r"|DOMParser|setHTML|srcdoc|localStorage|\.cookie", script)
     assert not re.search(
@@ -224,7 +230,13 @@ async def test_links_cannot_be_tried_out(autojump_clock: trio.testing.MockClock)
         assert statuses == [403] * MAX_FAILED_TRIES + [429]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"code": 1}', b'{"code": "a", "more": 1}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"{}", b'{"code": 1}', b'{"code": "a", "more": 1}', b'{"token": 1}', b'{"token": ""}'),
+        b'{"code": "a", "token": "b"}',
+    ],
+)
 async def test_what_opens_nothing(body: bytes) -> None:
     async with open_page() as page:
         assert (await page.post("/console/open", body)).status == 400
@@ -354,6 +366,192 @@ async def test_a_request_counts_once() -> None:
         assert (await page.post(f"{API}confirmations/answer", ONCE, {"x-colonnade-sequence": "11"})).status == 200
 
 
+# Callers that see calls of the past
+
+
+def with_reader(**more: Any) -> tuple[FakeAdminApi, FakeAdminApi]:
+    """An admin API, and what a caller sees of the past."""
+    admin, calls = FakeAdminApi(confirmations=[confirmation()], held=[held()]), FakeAdminApi()
+    admin.readers[sha256(TOKEN.encode()).digest()] = HistoryReader("ann", calls, **{"sees_all": False, **more})
+    return admin, calls
+
+
+async def signed_in(page: Page, token: str = TOKEN) -> Page:
+    """Another page, which a caller has opened."""
+    other = page.another()
+    await other.open({"token": token})
+    return other
+
+
+@pytest.mark.parametrize("sees_all", [False, True])
+async def test_a_caller_sees_calls_of_the_past_and_reaches_nothing_else(sees_all: bool) -> None:
+    admin, calls = with_reader(sees_all=sees_all)
+    async with open_page(admin) as page:
+        opened = await page.another().post("/console/open", {"token": TOKEN})
+        assert opened.status == 200
+        assert {**json.loads(opened.body), "secret": ""} == {"secret": "", "caller": "ann", "all": sees_all}
+        caller = await signed_in(page)
+        row = calls.past[0]
+        found = await caller.post(f"{API}history/list", {"caller": "bob"})
+        assert (found.status, json.loads(found.body)["calls"]) == (200, [row])
+        shown = await caller.post(f"{API}history/call", {"id": row["id"]})
+        assert (shown.status, json.loads(shown.body)["call"]) == (200, row)
+        assert [each[0] for each in calls.requests] == ["past_calls", "past_call"]
+        assert (await caller.post(f"{API}history/list", {"only": "bob"})).status == 400
+        reached = {(route.method, route.path) for route in ROUTES if route.body in ("history/list", "history/call")}
+        for route in ROUTES:
+            if (route.method, route.path) not in reached:
+                ask = partial(caller.post, body=ONCE) if route.method == "POST" else caller.get
+                answer = await ask(route.path)
+                assert answer.status == 403
+                assert set(json.loads(answer.body)) == {"error"}
+        assert admin.requests == []
+        assert admin.present == []
+        assert len(calls.requests) == 2
+
+
+async def test_what_a_callers_own_page_did_not_send_reads_nothing() -> None:
+    admin, calls = with_reader()
+    async with open_page(admin) as page:
+        caller = await signed_in(page)
+        credentials: list[dict[str, HeaderValue]] = [
+            {"cookie": None},
+            {"cookie": page.cookie},
+            {"x-colonnade-console": page.secret},
+            {"x-colonnade-console": TOKEN},
+            {"x-colonnade-console": None, "authorization": f"Bearer {TOKEN}"},
+        ]
+        for headers in (*WRONG, *WRONG_POST):
+            assert (await page.another().post("/console/open", {"token": TOKEN}, headers)).status == 403
+        for headers in (*WRONG, *WRONG_POST, *credentials):
+            assert (await caller.post(f"{API}history/list", {}, headers)).status == 403
+        assert (
+            await page.another().post("/console/open", {"token": TOKEN}, {"origin": "http://evil.com"})
+        ).status == 403
+        assert calls.requests == []
+        assert (await caller.post(f"{API}history/list")).status == 200
+
+
+async def test_a_session_of_a_caller_ends_with_what_the_configuration_says() -> None:
+    admin, calls = with_reader()
+    async with open_page(admin) as page:
+        caller = await signed_in(page)
+        admin.readers.clear()
+        over = await caller.post(f"{API}history/list")
+        assert (over.status, json.loads(over.body)["over"]) == (403, True)
+        admin.readers.update(with_reader()[0].readers)
+        assert (await caller.post(f"{API}history/list")).status == 403
+        assert calls.requests == []
+        caller = await signed_in(page)
+        assert (await caller.post("/console/leave")).status == 200
+        assert (await caller.post(f"{API}history/list")).status == 403
+        assert (await page.get(f"{API}state")).status == 200
+
+
+async def test_a_wrong_token_is_answered_like_any_other(autojump_clock: trio.testing.MockClock) -> None:
+    admin, _ = with_reader()
+    async with open_page(admin) as page:
+        tries = [f"{TOKEN[:-1]}é", TOKEN.upper(), "x" * 1000, *map(str, range(MAX_FAILED_TRIES - 3)), "one more"]
+        answers = [await page.another().post("/console/open", json.dumps({"token": each}).encode()) for each in tries]
+        assert [answer.status for answer in answers] == [403] * MAX_FAILED_TRIES + [429]
+        assert len({answer.body for answer in answers[:-1]}) == 1
+        assert "set-cookie" not in answers[0].headers
+        await signed_in(page)
+
+
+async def test_a_process_that_may_not_decide_is_no_caller_either(autojump_clock: trio.testing.MockClock) -> None:
+    async def refuse(*addresses: object) -> tuple[PeerProcess, str] | None:
+        return (PeerProcess(7, 1000), "no server") if refuses else None
+
+    admin, _ = with_reader()
+    refuses = False
+    async with open_page(admin, refuse) as page:
+        refuses = True
+        answer = await page.another().post("/console/open", {"token": TOKEN})
+        assert (answer.status, json.loads(answer.body)["error"]) == (403, "no server")
+        assert len(admin.refusals) == 1
+        # Its token is not used up, as a link would be, and may not fill the disk.
+        for _ in range(MAX_REFUSALS_RECORDED + 2):
+            assert (await page.another().post("/console/open", {"token": TOKEN})).status == 403
+        assert len(admin.refusals) == MAX_REFUSALS_RECORDED
+
+
+class SlowHistory(FakeAdminApi):
+    """The calls of the past for a caller, which takes until `go_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = trio.Event(), trio.Event()
+
+    async def past_calls(self, since: float | None, wanted: Mapping[str, Any]) -> HistoryList:
+        found = await super().past_calls(since, wanted)
+        self.begun.set()
+        await self.go_on.wait()
+        return found
+
+
+def with_slow_readers(*tokens: str) -> tuple[FakeAdminApi, SlowHistory]:
+    admin, slow = FakeAdminApi(), SlowHistory()
+    for token in tokens:
+        admin.readers[sha256(token.encode()).digest()] = HistoryReader("ann", slow, sees_all=False)
+    return admin, slow
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_callers_search_one_after_the_other_and_what_holds_is_what_holds_then(leaves: bool) -> None:
+    """The owner waits for none of them."""
+    admin, slow = with_slow_readers(TOKEN)
+    async with open_page(admin) as page:
+        one, other = await signed_in(page), await signed_in(page)
+        statuses: list[int] = []
+
+        async def search(caller: Page) -> None:
+            statuses.append((await caller.post(f"{API}history/list")).status)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(search, one)
+            await slow.begun.wait()
+            nursery.start_soon(search, other)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(slow.requests) == 1
+            assert (await page.post(f"{API}history/list")).status == 200
+            if leaves:
+                assert (await other.another().post("/console/leave")).status == 200
+            else:
+                admin.readers.clear()
+            slow.go_on.set()
+        assert sorted(statuses) == [200, 403]
+        assert len(slow.requests) == 1
+
+
+async def test_a_caller_has_so_many_requests_at_a_time_and_another_one_its_own(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Each waits with its connection, which nobody else gets meanwhile."""
+    another = TOKEN[::-1]
+    admin, slow = with_slow_readers(TOKEN, another)
+    async with open_page(admin) as page:
+        statuses: list[int] = []
+
+        async def search(caller: Page) -> None:
+            statuses.append((await caller.post(f"{API}history/list")).status)
+
+        one_more = await signed_in(page)
+        async with trio.open_nursery() as nursery:
+            for token in (*[TOKEN] * MAX_UNDER_WAY, another):
+                nursery.start_soon(search, await signed_in(page, token))
+            await trio.testing.wait_all_tasks_blocked()
+            for path, body in ((f"{API}history/list", {}), ("/console/open", {"token": TOKEN})):
+                with trio.fail_after(5):
+                    refused = await one_more.post(path, body)
+                assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+            await signed_in(page, another)
+            assert statuses == []
+            slow.go_on.set()
+        assert statuses == [200] * (MAX_UNDER_WAY + 1)
+        assert (await one_more.post(f"{API}history/list")).status == 200
+
+
 # The stream
 
 
@@ -442,16 +640,19 @@ async def test_every_request_may_use_the_slots_that_are_kept_for_the_console_and
         told.append(owner)
         return True
 
-    async with open_page() as page:
+    async with open_page(with_reader()[0]) as page:
         page.connection.extensions[CLAIM] = take
         assert (await page.connection.get("GET", "/console")).status == 200
         assert (await page.get(f"{API}state")).status == 200
         assert (await page.post(f"{API}confirmations/answer", ONCE)).status in (200, 409)
         assert (await page.get(f"{API}state", {"x-colonnade-console": "wrong"})).status == 403
+        caller = await signed_in(page)
+        caller.connection.extensions[CLAIM] = take
+        assert (await caller.post(f"{API}history/list")).status == 200
         unknown, person = told[0], told[2]
         assert unknown is None
         assert person is not None
-        assert told == [None, None, person, None, person, None]
+        assert told == [None, None, person, None, person, None, None]  # a caller keeps none
 
 
 async def test_a_full_console_says_so_before_the_body() -> None:

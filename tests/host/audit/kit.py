@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 from host.audit.verify import Integrity, Verification, verify_all
@@ -22,8 +23,9 @@ FIELDS: dict[str, object] = {
 
 
 def written(folder: Path, count: int = 5) -> Path:
-    """A file with `count` decisions in it, and its start and stop."""
-    with open_audit(folder, full=False) as audit:
+    """A file with `count` decisions in it, and its start and stop, which is newer than those before."""
+    threading.Event().wait(0.001)  # the times of records are in milliseconds
+    with open_audit(folder) as audit:
         for number in range(count):
             audit.write("decision", number=number, **FIELDS)
             if audit.is_full:

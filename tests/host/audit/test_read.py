@@ -14,7 +14,7 @@ from tests.host.audit.kit import written
 
 
 def test_records_by_what_one_looks_for(folder: Path) -> None:
-    with open_audit(folder, full=False) as one, open_audit(folder, full=False) as other:
+    with open_audit(folder) as one, open_audit(folder) as other:
         one.write("decision", server="a", principal="alice", client="x")
         other.write("decision", server="b", principal="bob", client="x")
         one.write("outcome", server="a", of=2)
@@ -42,7 +42,7 @@ def test_records_by_what_one_looks_for(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_following_sees_what_comes(folder: Path) -> None:
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         audit.write("decision", number=1)
         following = records(folder, kind="decision", follow=True)
         assert next(following)["number"] == 1

@@ -43,7 +43,7 @@ def test_a_record_is_what_the_page_says(folder: Path) -> None:
 
 def test_the_hash_is_over_canonical_json(folder: Path) -> None:
     """As another program would compute it, from the page alone."""
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         audit.write(
             "decision",
             **FIELDS,
@@ -69,7 +69,7 @@ values = st.recursive(
 @given(st.lists(st.dictionaries(st.text("abcxyz_", min_size=5, max_size=9), values, max_size=4), max_size=8))
 def test_records_in_general(tmp_path_factory: pytest.TempPathFactory, many: list[dict[str, object]]) -> None:
     folder = tmp_path_factory.mktemp("audit")
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         for number, fields in enumerate(many):
             assert audit.write("outcome", **fields) == number + 2
     assert audit.path is not None
@@ -98,7 +98,7 @@ def test_records_in_general(tmp_path_factory: pytest.TempPathFactory, many: list
     ],
 )
 def test_a_name_begins_no_line_and_moves_no_cursor(folder: Path, name: str) -> None:
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         audit.write("decision", item=name, args={"shape": {name: "str[1]"}}, list=[name])
         assert audit.path is not None
     raw = audit.path.read_bytes()

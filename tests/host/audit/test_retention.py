@@ -47,7 +47,7 @@ def test_the_oldest_go_until_the_others_fit(folder: Path) -> None:
 
 
 def test_a_file_that_is_written_is_not_deleted(folder: Path) -> None:
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         assert audit.path is not None
         aged(audit.path, 1000)
         assert expired(folder, Retention(DAY, 1)) == []
@@ -60,7 +60,7 @@ def test_verification_closes_over_what_was_deleted(sealed: bool, folder: Path) -
     key = new_key()
     if sealed:
         begin_chain(folder, key, again=False)
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         for number in range(4):
             audit.write("decision", number=number)
             audit.rotate()
@@ -85,7 +85,7 @@ def test_verification_closes_over_what_was_deleted(sealed: bool, folder: Path) -
     written(folder)
     for path in files(folder)[:-1]:
         aged(path, 100)
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         for each in find_expired(folder, Retention(90 * DAY, 2**40), NOW):
             audit.write("deleted", **each.fields())
             remove(folder, each)

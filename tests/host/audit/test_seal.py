@@ -64,7 +64,7 @@ def test_with_a_damaged_state_no_file_is_begun(content: bytes, folder: Path, key
     """Else somebody could have the audit go on unsealed."""
     (folder / "seal").write_bytes(content)
     with pytest.raises(AuditUnavailable, match="is damaged"):
-        open_audit(folder, full=False)
+        open_audit(folder)
     assert all(not path.stat().st_size for path in files(folder))
 
 
@@ -72,18 +72,18 @@ def test_a_link_is_not_followed(folder: Path, key: bytes, tmp_path: Path) -> Non
     (folder / "seal").rename(tmp_path / "elsewhere")
     (folder / "seal").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AuditUnavailable):
-        open_audit(folder, full=False)
+        open_audit(folder)
 
 
 def test_a_process_that_takes_a_key_is_waited_for_at_a_start_and_not_later(
     folder: Path, key: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("host.audit.seal.LOCK_LIMIT", 0.05)
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         with open(folder / "seal.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             with pytest.raises(AuditUnavailable, match=r"another process holds seal\.lock"):
-                open_audit(folder, full=False)
+                open_audit(folder)
             with pytest.raises(OSError, match="another process") as caught, locked(folder, wait=False):
                 pass
             assert caught.value.errno is None
@@ -98,7 +98,7 @@ import sys
 from pathlib import Path
 from host.audit.writer import open_audit
 for _ in range(20):
-    with open_audit(Path(sys.argv[1]), full=False) as audit:
+    with open_audit(Path(sys.argv[1])) as audit:
         audit.write("decision", number=1)
 """
 
@@ -121,7 +121,7 @@ def test_what_the_next_key_cannot_be_written_for_is_not_begun(
     with monkeypatch.context() as patch:
         patch.setattr("host.audit.writer.write_state", fail)
         with pytest.raises(AuditUnavailable, match="No space left"):
-            open_audit(folder, full=False)
+            open_audit(folder)
     assert decoded(written(folder, 1))[0]["index"] == 0
 
 

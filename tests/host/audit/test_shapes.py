@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.audit.shapes import shape_of, shape_of_long
+from host.jsonrpc.raw import members
 from host.policy.conditions import decode_arguments
 
 
@@ -50,12 +51,18 @@ def test_decoded_numbers_are_numbers_however_written() -> None:
 
 def test_long_arguments_have_a_shape_that_costs_little() -> None:
     small = b'{"title":"abc","labels":[1,2],"fill":"%b"}' % (b"x" * 100_000)
-    assert shape_of_long(small) == {"title": "str[3]", "labels": "arr[2]", "fill": "str[100002 bytes]"}
+    shape = {"title": "str[3]", "labels": "arr[2]", "fill": "str[100002 bytes]"}
+    assert shape_of_long(Raw(small)) == shape_of_long(Raw(small), members(small)) == shape
     many = b"{" + b",".join(b'"%d":1' % n for n in range(190_000)) + b"}"
-    assert shape_of_long(many) == f"obj[{len(many)} bytes]"
-    assert shape_of_long(rb'{"a":"\ud800"}') == {"a": "unreadable"}
+    assert shape_of_long(Raw(many)) == f"obj[{len(many)} bytes]"
+    commas = b'{"fill":"%b"}' % (b"," * 100_000)
+    assert shape_of_long(Raw(commas)) == f"obj[{len(commas)} bytes]"
+    assert shape_of_long(Raw(commas), members(commas)) == {"fill": "str[100002 bytes]"}
+    huge = b'{"fill":"%b"}' % (b"x" * 1024 * 1024)
+    assert shape_of_long(Raw(huge), members(huge)) == shape_of_long(Raw(huge)) == f"obj[{len(huge)} bytes]"
+    assert shape_of_long(Raw(rb'{"a":"\ud800"}')) == {"a": "unreadable"}
     lone = rb'{"a":"\ud800%b"}' % (b"x" * 100_000)
-    assert shape_of_long(lone) == f"obj[{len(lone)} bytes]"
+    assert shape_of_long(Raw(lone)) == f"obj[{len(lone)} bytes]"
 
 
 def test_shapes_are_small_and_in_ascii() -> None:

@@ -163,7 +163,7 @@ def allow(record: dict[str, object]) -> None:
 
 def test_what_is_whole_is_sealed(folder: Path, key: bytes) -> None:
     written(folder)
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         audit.write("decision", number=1)
         audit.rotate()
         audit.write("decision", number=2)
@@ -218,7 +218,7 @@ def test_an_intruder_cannot_put_another_file_in_the_place_of_one(
     that is older is gone, and if the chain was begun again."""
     paths = [written(folder) for _ in range(4)]
     if began == "9999":
-        with open_audit(folder, full=False) as audit:
+        with open_audit(folder) as audit:
             audit.write("chain", next=chain_of(new_key()))
     state = read_state(folder)
     assert state is not None
@@ -321,7 +321,7 @@ def test_another_key_verifies_nothing(folder: Path, key: bytes) -> None:
 def test_a_chain_that_was_begun_again_says_so_in_the_former_one(folder: Path, key: bytes) -> None:
     written(folder)
     other = new_key()
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         audit.write("chain", next=chain_of(other))
     begin_chain(folder, other, again=True)
     written(folder)
@@ -350,7 +350,7 @@ def test_no_single_changed_byte_of_a_sealed_file_goes_unseen(folder: Path, key: 
 )
 def test_odd_records_do_no_harm(record: dict[str, Any], folder: Path, key: bytes) -> None:
     """Somebody may have written them who wants `verify` to fail."""
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         audit.write(record["kind"], **{name: value for name, value in record.items() if name != "kind"})
     assert verify_all(folder, key).is_sound
     assert verify_all(folder).is_sound

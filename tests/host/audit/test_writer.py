@@ -22,7 +22,7 @@ from tests.host.audit.kit import FIELDS, decoded, is_incomplete, lines_of, verif
 
 
 def test_fields_of_ours_are_for_nobody_else(folder: Path) -> None:
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         for name in ("seq", "hash", "prev", "ts", "v", "mono"):
             with pytest.raises(ValueError, match=name):
                 audit.write("decision", **{name: 1})
@@ -50,7 +50,7 @@ def test_a_full_file_is_followed_by_another(folder: Path) -> None:
 
 @pytest.mark.parametrize("goes_to", [None, "elsewhere.jsonl"])
 def test_a_file_that_is_taken_away_meanwhile_is_missed(goes_to: str | None, folder: Path) -> None:
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         former = audit.path
         assert former is not None
         if goes_to is None:
@@ -66,9 +66,8 @@ def test_a_file_that_is_taken_away_meanwhile_is_missed(goes_to: str | None, fold
 
 
 def test_two_audits_of_one_process_have_two_files(folder: Path) -> None:
-    with open_audit(folder, full=False) as one, open_audit(folder, full=True) as other:
+    with open_audit(folder) as one, open_audit(folder) as other:
         assert one.path != other.path
-        assert (one.full_arguments, other.full_arguments) == (False, True)
 
 
 def test_only_the_owner_can_read_it(folder: Path) -> None:
@@ -96,7 +95,7 @@ import resource, sys
 from pathlib import Path
 from host.errors import AuditUnavailable
 from host.audit.writer import open_audit
-audit = open_audit(Path(sys.argv[1]), full=False)
+audit = open_audit(Path(sys.argv[1]))
 audit.write("decision", number=0)
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 whole = audit.path.stat().st_size
@@ -154,7 +153,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_is_really_full(tiny_disk: Path) -> None:
-    with open_audit(tiny_disk / "audit", full=False) as audit:
+    with open_audit(tiny_disk / "audit") as audit:
         done = 1
         while (seq := attempted(audit)) is not None:
             done = seq
@@ -173,13 +172,13 @@ def test_a_disk_that_is_really_full(tiny_disk: Path) -> None:
     assert verify(audit.path).integrity is Integrity.OK
     subprocess.run(["mount", "-o", "remount,ro", tiny_disk], check=True)
     with pytest.raises(AuditUnavailable, match="Read-only file system"):
-        open_audit(tiny_disk / "audit", full=False)
+        open_audit(tiny_disk / "audit")
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AuditUnavailable) as caught:
-        open_audit(tmp_path / "file" / "audit", full=False)
+        open_audit(tmp_path / "file" / "audit")
     assert caught.value.code == 503
     assert str(tmp_path) not in caught.value.message
     audit = Audit(tmp_path / "file" / "audit")
@@ -196,7 +195,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_after_the_end_nothing_is_written(folder: Path) -> None:
-    audit = open_audit(folder, full=False)
+    audit = open_audit(folder)
     audit.close()
     audit.close()
     with pytest.raises(AuditUnavailable, match="closed"):
@@ -212,7 +211,7 @@ BURST = """
 import sys
 from pathlib import Path
 from host.audit.writer import open_audit
-audit = open_audit(Path(sys.argv[1]), full=False)
+audit = open_audit(Path(sys.argv[1]))
 while True:
     print(audit.write("decision", text="x" * 300), flush=True)
 """
@@ -246,7 +245,7 @@ def test_killed_in_the_middle_of_writing(folder: Path) -> None:
 
 
 def test_a_write_is_quick(folder: Path) -> None:
-    with open_audit(folder, full=False) as audit:
+    with open_audit(folder) as audit:
         taken = []
         for _ in range(3000):
             began = time.thread_time()

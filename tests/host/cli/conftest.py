@@ -126,7 +126,7 @@ class Stopped:
     def inside(self, work: Callable[[Gate], object]) -> object:
         """Do it as a host of this file would, which then ends."""
         config = load(self.file)
-        with open_audit(self.state.audit, full=False) as audit, open_store(self.state, self.file) as store:
+        with open_audit(self.state.audit) as audit, open_store(self.state, self.file) as store:
 
             def tell(what: str, pending: PendingConfirmation, said: dict[str, object]) -> None:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from config import Verdict
 from host.attempts import Attempt, Reason
+from host.cli.admin_client import RunningHost
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.client_process import ClientProcess
 from host.policy.decision_log import AuditRecord
@@ -160,6 +162,39 @@ def test_no_process_below_a_host_begins_another_chain(
     assert stopped.audit("init") == FAILED
     assert "may not decide" in capsys.readouterr().err
     assert not (stopped.state.audit / "seal").exists()
+
+
+def test_collected_lines_are_verified_from_files_and_standard_input(
+    stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of the state directory are such lines too, and a host says where its records are."""
+    paths = sorted(stopped.state.audit.glob("*.jsonl"))
+    whole = b"".join(path.read_bytes() for path in paths)
+    (tmp_path / "collected").write_bytes(whole + b"a line of its log\n")
+    capsys.readouterr()
+    assert stopped.audit("verify", str(tmp_path / "collected")) == DONE
+    said = capsys.readouterr().out
+    assert all(f"{path.name}: ok, " in said for path in paths)
+    assert "1 other line among them: no records" in said
+    assert "without a key: somebody may have rewritten all of them where they were collected" in said
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(whole.replace(b'"v":1', b'"v":2', 1))))
+    assert stopped.audit("verify", "-") == FAILED
+    assert "record 1 of " in capsys.readouterr().out
+    for nothing in (b"", b"a line of its log\n"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(nothing)))
+        assert stopped.audit("verify", "-") == FAILED
+        said = capsys.readouterr().out
+        assert "no record of an audit is among these lines" in said
+        assert "Verified" not in said
+    assert stopped.audit("verify", str(tmp_path / "nowhere")) == WRONG
+    assert "nowhere cannot be read: No such file" in capsys.readouterr().err
+    assert stopped.audit("verify", "-", "--key-file", "-") == WRONG
+    elsewhere = RunningHost(Path("a.sock"), 4711, "/home/me/c.yaml", audit="stdout")
+    monkeypatch.setattr("host.cli.admin_client.find_hosts", lambda state, timeout: [elsewhere])
+    capsys.readouterr()
+    for words in ([], ["verify"]):
+        assert stopped.audit(*words) == DONE
+        assert "/home/me/c.yaml (process 4711) writes its audit to standard output" in capsys.readouterr().err
 
 
 @pytest.mark.slow

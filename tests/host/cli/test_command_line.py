@@ -46,10 +46,13 @@ COMMANDS = [
     "sandbox",
     "explain",
     "audit",
+    "history",
+    "migrate",
 ]
 
 
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # whatever the terminal of the tests has
     for words in (["--help"], ["-h"], [], ["help"]):
         assert run(words) == DONE
         printed = capsys.readouterr().out
@@ -98,6 +101,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["serve", "a.yaml", "b.yaml"],
         ["check", "--nothing", "a.yaml"],
         ["serve", "a.yaml", "--log-level", "loud"],
+        ["serve", "a.yaml", "--stdio", "--log-format", "json"],
+        ["serve", "a.yaml", "--stdio", "--log-file", "log"],
         ["definitions", "nothing"],
         ["completion", "powershell"],
     ],

@@ -51,7 +51,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "offered"), WORDS.items())
 def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
     assert shell(tmp_path, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered

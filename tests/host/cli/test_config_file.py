@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,41 @@ def test_every_problem_of_a_file_is_on_its_own_line(tmp_path: Path, capsys: pyte
     assert out == ""
     assert len(err.splitlines()) >= 2
     assert all(line.startswith(f"{file}:") for line in err.splitlines())
+
+
+def test_a_fleet_that_could_not_start_is_not_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its driver, or the files of its certificate."""
+    file = tmp_path / "colonnade.yaml"
+    files = {"cert": "inner.crt", "key": "inner.key", "ca": "ca.crt"}
+    inner = {"listen": "127.0.0.1:0", "address": "127.0.0.1:8443", **files}
+    fleet = {"name": "acme", "store": "postgresql://127.0.0.1:1/x", "keys": ["5a" * 32]}
+    file.write_text(json.dumps({"servers": {"a": {"command": "cat"}}, "fleet": fleet | {"inner": inner}}))
+    assert run(["check", str(file)]) == WRONG
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith(f"fleet.inner: {tmp_path}/inner.crt cannot be read: No such file or directory\n")
+    file.write_text(json.dumps({"servers": {"a": {"command": "cat"}}, "fleet": fleet}))
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    assert run(["check", str(file)]) == WRONG
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "colonnade: fleet.store needs the package psycopg" in err
+
+
+def test_metrics_that_could_not_be_served_are_not_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(json.dumps({"servers": {"a": {"command": "cat"}}, "listen": {"metrics": "127.0.0.1:9464"}}))
+    assert run(["check", str(file)]) == DONE
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    capsys.readouterr()
+    assert run(["check", str(file)]) == WRONG
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "colonnade: listen.metrics needs the package prometheus-client" in err
 
 
 def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:

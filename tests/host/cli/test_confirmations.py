@@ -60,6 +60,7 @@ def unanswered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield state
 
 
+@pytest.mark.slow
 def test_confirmations_are_listed_shown_and_answered(
     host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_tool_is_allowed_for_a_time_where_there_is_a_token_and_no_session() ->
         _answer(target, confirmation(**without), "tool", "exact")
 
 
+@pytest.mark.slow
 def test_long_texts_are_shown_as_text_and_edits_as_differences(
     unanswered: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,12 +181,14 @@ def test_a_word_of_every_day_is_an_answer(word: str, answer: str) -> None:
     assert posted == [answer]
 
 
+@pytest.mark.slow
 def test_what_is_no_answer_is_refused_and_answers_nothing(unanswered: str) -> None:
     for words in (["never"], ["0m"], ["always", "--arguments", "some"], ["once", "--arguments", "[]"]):
         assert run(["ask", "q1", *words, "--state", unanswered]) == FAILED
         assert run(["ask", "q1", "--state", unanswered]) == DONE, words
 
 
+@pytest.mark.slow
 def test_a_host_of_another_configuration_is_not_meant(unanswered: str) -> None:
     assert run(["ask", "--state", unanswered, "--config", "/home/me/other.yaml"]) == UNREACHED
     assert run(["ask", "--state", unanswered, "--config", "/home/me/colonnade.yaml"]) == DONE
@@ -204,6 +208,7 @@ def test_of_several_hosts_each_is_named(state: str, capsys: pytest.CaptureFixtur
         assert "  host:              process 4711" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_link_to_the_console_is_printed(unanswered: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["console", "--state", unanswered]) == DONE
     assert capsys.readouterr().out.startswith("http://127.0.0.1:1/console#")
@@ -326,7 +331,6 @@ class Feed:
         return True
 
 
-@pytest.mark.few(2)
 @pytest.mark.parametrize("reflex", ["y\n", "15m\ny", "y"])
 def test_what_is_typed_before_anybody_can_have_read_a_confirmation_answers_nothing(
     reflex: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch

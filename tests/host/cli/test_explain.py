@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from config import Verdict
+from host.attempts import Attempt, Reason
+from host.audit.contents import Contents
 from host.cli.exit_codes import DONE, FAILED, VERDICT_ASK, VERDICT_DENY, WRONG, CommandFailed
 from host.cli.explain import entry_named, short_fingerprint
+from host.history.index import Bounds, HistoryIndex
+from host.history.search import CallFilter, search
+from host.policy.decision_log import AuditRecord
+from host.policy.gate import Gate
 from host.protocol.methods import Kind
+from host.subject import Item, Subject
 from tests.kit.admin import entry
 from tests.kit.gates import observe
 
@@ -271,3 +281,90 @@ def test_all_rules_of_a_server_are_written_out(stopped: Stopped, capsys: pytest.
     first = json.loads(capsys.readouterr().out)["entries"][0]
     assert (first["verdict"], first["rule"]) == ("allow", "tools.allow: * claims read-only")
     assert stopped.run("explain", "--server", "he", "--args", "{}") == WRONG
+
+
+def past(stopped: Stopped, *decisions: AuditRecord, full: bool = False, contents: Contents | None = None) -> list[str]:
+    """Have these been decided before; the ids of the calls, as the history names them."""
+
+    def decide(gate: Gate) -> None:
+        gate.decision_log.full_arguments = full
+        gate.decision_log.contents = contents
+        gate.decision_log.record_configuration("config", stopped.file)
+        for each in decisions:
+            gate.decision_log.record_outcome(each, gate.decision_log.record_decision(each), "answered", 0.01, 9)
+        gate.decision_log.record_attempt(Attempt(Reason.DENIED, "tool", "gh__wipe", "10.0.0.7", "desk", "d", "gh"))
+        gate.decision_log.flush_attempts()
+
+    stopped.inside(decide)
+    with closing(HistoryIndex(stopped.state.path, stopped.state.audit, Bounds())) as index:
+        while index.read_on():
+            pass
+        return [row.id for row in search(index, CallFilter())][::-1]
+
+
+def decision(name: str, arguments: bytes = b"{}", caller: str | None = None, method: str = "tools/call") -> AuditRecord:
+    subject = Subject(Item("gh", "tool", name), caller, None, "", "", "tools.allow: *")
+    return AuditRecord(subject, method, "desk", Raw(arguments), Verdict.ALLOW)
+
+
+def test_a_call_of_the_past_is_explained_by_the_rules_of_today(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads(stopped.file.read_text())
+    deny = [{"name": "get", "when": {"path": {"glob": "/etc/*"}}}, {"name": "create", "callers": "ci"}]
+    config |= {"listen": {"auth": {"tokens": {"token-of-ci": "x" * 40}}}, "callers": {"ci": {"token": "token-of-ci"}}}
+    config["servers"]["gh"]["consent"] = {"tools": {"allow": ["*"], "deny": deny}}
+    stopped.file.write_text(json.dumps(config))
+    stopped.run("definitions", "approve", "--server", "gh", "--yes")
+    etc, long = decision("get", b'{"path":"/etc/passwd"}'), decision("x" * 300)
+    bare, attempt = past(stopped, etc)
+    kept, without, of_ci, strange, cut, server_request, _ = past(
+        stopped, etc, decision("get", b'{"path":"/tmp"}'), decision("create", caller="token-of-ci"),
+        decision("create", caller="gone"), long, decision("get", method=""), full=True,
+    )[2:]  # fmt: skip
+    capsys.readouterr()
+    for id, code, said in (
+        (kept, VERDICT_DENY, "Then, "),
+        (without, DONE, ": allow (tools.allow: *), answered\n"),
+        (bare, VERDICT_DENY, "Now, as for a call without arguments, since its own were not kept; audit: "),
+        (of_ci, VERDICT_DENY, "ci"),
+        (strange, DONE, "Then, "),
+    ):
+        assert stopped.run("explain", "--call", id) == code, said
+        out = capsys.readouterr().out
+        assert said in out
+        assert ("were not kept" in out) is (id == bare)
+    assert stopped.run("explain", "--call", kept, "--json") == VERDICT_DENY
+    assert json.loads(capsys.readouterr().out)["past"] == {
+        "verdict": "allow", "rule": "tools.allow: *", "outcome": "answered", "remark": "",
+        "arguments": {"json": '{"path":"/etc/passwd"}'},
+    }  # fmt: skip
+    for id, said in (
+        (attempt, "is a refused attempt, not a call that was sent"),
+        (cut, "the audit has only the beginning of the name"),
+        (server_request, "is a request of a server, or a confirmation"),
+        ("0" * 16, "the history has no call"),
+    ):
+        assert stopped.run("explain", "--call", id) == FAILED
+        assert said in capsys.readouterr().err
+    assert stopped.run("explain", "--call", kept, "--server", "gh") == WRONG
+    key = decision("get", b'{"path":"/tmp","key":"k"}')
+    more = past(stopped, key, decision("get", b'{"path":"%b"}' % (b"x" * 40_000)), etc, contents=Contents(list))
+    for id, shown, decided in (
+        (
+            more[-4],
+            'arguments (redacted): {"path":"/tmp","key":"***"}',
+            "Now, as for a call without arguments, since its own are redacted; audit: ",
+        ),
+        (
+            more[-3],
+            "arguments (left out): longer than 32 KiB",
+            "Now, as for a call without arguments, since its own were left out; audit: ",
+        ),
+        (more[-2], 'arguments: {"path":"/etc/passwd"}', "decided by:"),
+    ):
+        assert stopped.run("explain", "--call", id) == VERDICT_DENY
+        out = capsys.readouterr().out
+        assert f"  {shown}\n" in out
+        assert decided in out
+    assert stopped.run("explain", "--call", "nothing") == WRONG

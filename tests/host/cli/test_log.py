@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from host.cli.common import LeastLevels
 from host.cli.log import MAX_LOG, StatusLines, _Log
 from host.cli.terminal import Terminal
 from host.journal import (
@@ -63,6 +64,16 @@ def test_a_failing_server_that_wrote_something_has_a_pointer_to_it() -> None:
     assert len(lines) == 3
 
 
+def test_no_state_comes_before_the_first_lines() -> None:
+    out = io.StringIO()
+    states = StatusLines(Terminal(out), waits=True)
+    states.note(ServerFailed("a", "it broke", 1.0))
+    assert out.getvalue() == ""
+    states.begin("here")
+    states.note(ServerReady("b", "b 1", "2 tools", 0.5))
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["here", "a", "b"]
+
+
 def test_a_server_that_needs_a_login_is_told_with_the_command() -> None:
     (line,) = shown(ServerNeedsLogin("a", "the server wants a login (HTTP 401): colonnade login a"))
     assert line.split(maxsplit=3) == ["a", "needs", "login", "the server wants a login (HTTP 401): colonnade login a"]
@@ -92,7 +103,7 @@ def test_what_a_person_is_wanted_for_is_told() -> None:
 
 
 def test_what_is_shown_beside_the_log_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    log = _Log(logging.getLogger("colonnade.test"), StatusLines.SHOWN_EVENTS)
+    log = _Log(logging.getLogger("colonnade.test"), LeastLevels("info"), StatusLines.SHOWN_EVENTS)
     with caplog.at_level(logging.INFO, "colonnade.test"):
         log.note(ServerFailed("a", "it ended", 1.0))
         log.note(ConfirmationRequested("a", "1", "w"))
@@ -101,7 +112,7 @@ def test_what_is_shown_beside_the_log_is_not_logged(caplog: pytest.LogCaptureFix
 
 
 def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    log = _Log(logging.getLogger("colonnade.test"))
+    log = _Log(logging.getLogger("colonnade.test"), LeastLevels("info"))
     with caplog.at_level(logging.INFO, "colonnade.test"):
         for _ in range(1000):
             log.note(MessageDropped("a", "invalid message", "x"))
@@ -125,6 +136,23 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         *(["ERROR"] * 3),
     ]
     assert caplog.records[-1].exc_info is not None
+
+
+def test_causes_that_a_server_makes_up_are_not_kept(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("host.cli.log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("host.cli.log.MAX_CAUSES", 10)
+    log = _Log(logging.getLogger("colonnade.test"), LeastLevels("info"))
+    with caplog.at_level(logging.INFO, "colonnade.test"):
+        for at in range(1000):
+            now[0] += 0.5
+            for _ in range(2):
+                log.note(ServerRequestRefused("a", "form question", f"v{at}"))
+    assert len(caplog.records) == 1000
+    assert len(log._last) <= 10
+    assert len(log._held) <= 10
 
 
 @pytest.mark.slow

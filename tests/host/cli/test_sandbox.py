@@ -26,6 +26,7 @@ def former(stopped: Stopped) -> Stopped:
     stopped.inside(lambda gate: awaited(gate.definitions.observe_launch("fs", launch)))
     with closing(sqlite3.connect(_database(stopped.file))) as other, other:
         other.execute("DROP TABLE unconfined")
+        other.execute("DROP TABLE session")
         other.execute("PRAGMA user_version = 5")
     del server["sandbox"]
     stopped.file.write_text(json.dumps({"servers": {"fs": server, "gh": {"url": "http://127.0.0.1:9/mcp"}}}))

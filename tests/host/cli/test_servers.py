@@ -40,6 +40,7 @@ def test_they_need_a_running_host(words: list[str], stopped: Stopped, capsys: py
     assert "no host of yours runs" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", ["restart", "enable", "disable", "install"])
 def test_a_server_is_controlled(action: str, host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([action, "time", "--state", state]) == DONE
@@ -49,11 +50,13 @@ def test_a_server_is_controlled(action: str, host: RunningHost, state: str, caps
     assert run([action, "--state", state]) == WRONG
 
 
+@pytest.mark.slow
 def test_the_configuration_is_read_again(host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reload", "--state", state]) == DONE
     assert "configuration read again: nothing has changed." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_server_are_printed_with_their_times(
     host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

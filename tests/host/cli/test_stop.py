@@ -38,7 +38,7 @@ class FoundHost(RunningHost):
     """A host with two clients."""
 
     def get(self, path: str) -> Any:
-        return {"clients": [{}, {}]}
+        return {"clients": 2, "drain": 0.0}
 
 
 Hosts = Callable[..., subprocess.Popen[str]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
@@ -55,6 +56,7 @@ from host.wire.link import LinkLost
 from tests.kit.examples import examples
 from tests.kit.scripts import Step, scripts
 
+ids = itertools.count()
 pytestmark = pytest.mark.virtual_time
 
 DONE = Raw(b'{"content":[]}')
@@ -859,7 +861,7 @@ async def test_errors_count_among_what_was_delivered(
 
 def may_be_both(store: CallStore, work: Work, size: int = 0) -> Callable[[Request], Awaitable[Outcome]]:
     """Begins a call that can be parked and can become a task."""
-    task = TaskOptions("gh", lambda call: None)
+    task = TaskOptions(f"gh.{next(ids)}", lambda call: None)
     return lambda request: store.begin(ME, work, request.told.append, may_park=True, task=task, size=size)
 
 
@@ -959,7 +961,7 @@ async def test_a_parked_call_gives_way(
     """One that may become a task fails, and its client hears why; any other is forgotten."""
     memory = Budget(1000, trio.current_time)
     store = CallStore(nursery, crashes.append, memory)
-    task = TaskOptions("gh", lambda call: None) if may_be_task else None
+    task = TaskOptions(f"gh.{next(ids)}", lambda call: None) if may_be_task else None
     request = Request(nursery, lambda request: store.begin(ME, chatter, quiet, may_park=True, task=task, size=800))
     await wait_all_tasks_blocked()
     chatter.ask("one")

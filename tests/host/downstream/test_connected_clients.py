@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import time
 
-from trio.testing import wait_all_tasks_blocked
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Auth, Listen, Secret, ViewSpec
 from host.client_process import ClientProcess
@@ -93,3 +94,17 @@ async def test_the_client_over_stdio_is_shown_whatever_its_era() -> None:
         await client.shakes_hands()
         (row,) = client.clients.rows()
         assert (row["era"], row["revision"], row["says"]) == ("handshake", "2025-11-25", "t 1")
+
+
+async def test_how_long_a_session_lasted_is_told_once(autojump_clock: MockClock) -> None:
+    async with open_world(ScriptedServer("a", tools=["x"])) as world:
+        clients, told = ConnectedClients(), list[tuple[str, str, float]]()
+        client = await world.client()
+        clients.on_end = lambda *ended: told.append(ended)
+        clients.add(client.session, "http")
+        assert clients.count() == {"http": 1}
+        await trio.sleep(5)
+        client.session.end()
+        client.session.end()
+        assert clients.count() == {}
+    assert told == [("http", "2025-11-25", 5)]

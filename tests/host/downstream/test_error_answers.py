@@ -118,6 +118,7 @@ async def test_our_own_mistakes_are_for_the_log_alone(journal: Journal, events: 
     (event,) = events
     assert isinstance(event, InternalError)
     assert len(event.where) < 100
+    assert (event.caller, event.trace_id) == ("me", "")
 
 
 async def test_a_cancel_is_no_answer(journal: Journal, events: list[Event]) -> None:

@@ -18,7 +18,8 @@ from config import Config, Search, Secret, StdioServer, ViewSpec
 from config.file_state import file_state
 from host.downstream import first_answers
 from host.downstream.first_answers import CHECK_INTERVAL, Recording
-from host.relay_start import FirstAnswers
+from host.relay_start import FIRST_ANSWERS, FirstAnswers
+from host.router import lists
 from host.source import SHARED, Endpoint
 from host.storage.directory import open_state
 from host.storage.store import Revisions
@@ -248,3 +249,23 @@ async def test_lists_that_are_too_long_are_left_to_the_host(tmp_path: Path, monk
         monkeypatch.setattr(first_answers, "MAX_BYTES", 100_000)
         await made.write()
         assert kept.tools() == ["a__x"]
+
+
+async def test_a_long_list_is_read_once_to_see_that_it_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of a list have other cursors at each reading, so each revision adds texts of its own."""
+    monkeypatch.setattr(lists, "PAGE_SIZE", 10)
+    kept = Kept(tmp_path)
+    tools = [f"t{number}" for number in range(25)]
+    async with open_world(ScriptedServer("a", tools=tools)) as world, recording(world, kept) as made:
+        await world.settled()
+        await made.write()
+        size = (kept.directory / FIRST_ANSWERS).stat().st_size
+        for most, sessions in ((2 * size, 2 * len(HANDSHAKE) + 1), (size // 2, 1)):
+            monkeypatch.setattr(first_answers, "MAX_BYTES", most)
+            kept.decided()
+            with counted_calls() as called:
+                await made.write()
+            assert called.count("_Client.__init__") == sessions
+            assert (kept.tools() is None) is (sessions == 1)

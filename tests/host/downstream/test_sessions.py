@@ -20,7 +20,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Trust
 from host.downstream.sessions import (
-    IDLE_TIMEOUT,
     MAX_KEPT_NOTICES,
     OLD_STREAM_GRACE,
     Session,
@@ -28,6 +27,7 @@ from host.downstream.sessions import (
     StandingStream,
     _RequestHandle,
 )
+from host.downstream.stored_sessions import IDLE_TIMEOUT
 from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
 from host.memory import Budget, Use, client_owner
 from host.peer.outstanding import PeerError

@@ -17,7 +17,7 @@ from mcp_types.methods import CACHEABLE_METHODS
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Auth, Consent, Isolation, Listen, Secret, Trust
+from config import AskSpec, Auth, Channel, Consent, Isolation, Listen, Secret, Trust
 from host.downstream import call_store, stateless
 from host.downstream.detached import PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
@@ -1131,38 +1131,66 @@ async def test_a_stateless_servers_state_outlives_the_host() -> None:
             params = retry(CALL, await ends(call))
 
 
-async def test_what_ended_with_the_host_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that wait here, lists by the page, and what may be sent once and nobody knows whether it was (rule 80)."""
-    monkeypatch.setattr("host.router.lists.PAGE_SIZE", 2)
+BEGIN_AGAIN = "send the request again from the beginning"
+RESTARTED = "Colonnade was restarted while the call waited for its client"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "asks", "said"),
+    [
+        ("tools/call", CALL, False, "Colonnade was restarted while a worked on the call; its outcome is unknown"),
+        ("tools/call", CALL, True, f"{RESTARTED}, before it was sent to a server; {BEGIN_AGAIN}"),
+        ("prompts/get", {"name": "a__p"}, False, f"{RESTARTED}; {BEGIN_AGAIN}"),
+    ],
+)
+async def test_a_call_that_was_parked_when_the_host_ended_is_told_as_lost(
+    method: str, params: dict[str, Any], asks: bool, said: str
+) -> None:
+    """And as begun, if it may have been: a client that begins again would have a tool run twice (rules 80, 108)."""
+
+    def server() -> ScriptedServer:
+        consent = Consent(tools=kind(ask=["x"] if asks else []))
+        return ScriptedServer("a", tools=["x"], prompts=["p"], consent=consent)
+
+    more: dict[str, Any] = {"key": KEY, "ask": AskSpec((Channel.CLIENT,))}
+    async with trio.open_nursery() as nursery:
+        async with open_http_app(asking := server(), **more) as (_, connection):
+            call = connection.start(method, params, capabilities=FORMS)
+            if not asks:
+                await asking.hears(method)
+                later(nursery, asking.asks, "elicitation/create", FORM)
+            parked = retry(params, await ends(call, method))
+            assert asking.asked.count(method) == (not asks)
+            nursery.cancel_scope.cancel()
+    async with open_http_app(asking := server(), **more) as (_, connection):
+        for _ in range(2):
+            if method == "tools/call" and not asks:
+                result = await connection.result(method, parked, capabilities=FORMS)
+                assert result["isError"]
+                assert result["content"][0]["text"].startswith(said)
+            else:
+                with pytest.raises(Refusal) as refused:
+                    await connection.result(method, parked, capabilities=FORMS)
+                assert (refused.value.code, refused.value.message) == (INVALID, said)
+                assert refused.value.data == {"reason": "invalid_request_state"}
+        assert method not in asking.asked
+
+
+async def test_what_may_be_used_once_counts_as_used_when_the_host_has_ended() -> None:
+    """(rule 80)"""
 
     async def visit(_: dict[str, Any]) -> object:
         raise PeerError(ErrorBody(-32042, "visit", Raw(json.dumps(PAGES).encode())))
 
-    tools = ["x", "y", "z"]
-    async with trio.open_nursery() as nursery:
-        asking, visiting = (
-            ScriptedServer("a", tools=tools),
-            ScriptedServer("b", tools=["x"], answers={"tools/call": visit}, trust=Trust.TRUSTED),
-        )
-        async with open_http_app(asking, visiting, key=KEY) as (_, connection):
-            listed = await connection.result("tools/list", {})
-            call = connection.start("tools/call", CALL, capabilities=FORMS)
-            await asking.hears("tools/call")
-            question = later(nursery, asking.asks, "elicitation/create", FORM)
-            parked = retry(CALL, await ends(call))
-            page = {"name": "b__x"}
-            wanted = await connection.another().result("tools/call", page, capabilities=ALL)
-            visited = retry(page, wanted, {"action": "accept"})
-            nursery.cancel_scope.cancel()
-    assert not question.done
-    servers = [ScriptedServer(id, tools=tools) for id in ("a", "b")]
-    async with open_http_app(*servers, key=KEY) as (_, connection):
-        for params in (parked, visited):
-            with pytest.raises(Refusal, match="send the request again from the beginning"):
-                await connection.another().result("tools/call", params, capabilities=ALL)
-        with pytest.raises(Refusal, match="list again from the start"):
-            await connection.result("tools/list", {"cursor": listed["nextCursor"]})
-        assert [server.asked.count("tools/call") for server in servers] == [0, 0]
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": visit}, trust=Trust.TRUSTED)
+    async with open_http_app(server, key=KEY) as (_, connection):
+        wanted = await connection.result("tools/call", CALL, capabilities=ALL)
+        visited = retry(CALL, wanted, {"action": "accept"})
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, key=KEY) as (_, connection):
+        with pytest.raises(Refusal, match=f"restarted .* may have been used; {BEGIN_AGAIN}"):
+            await connection.result("tools/call", visited, capabilities=ALL)
+        assert "tools/call" not in server.asked
 
 
 async def test_a_server_without_a_state_gets_none_back() -> None:

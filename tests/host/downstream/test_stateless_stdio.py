@@ -354,6 +354,22 @@ async def test_a_cancel_ends_a_subscription_without_a_word() -> None:
         await result(client, "tools/list", 9)
 
 
+async def test_nothing_comes_of_a_subscription_that_is_cancelled_and_has_not_ended_yet() -> None:
+    """A change may be heard of in the same pass as the cancel, before or after it."""
+    server = ScriptedServer("a", tools=["x"], resources=["x://y"], capabilities=SUBSCRIBABLE)
+    async with open_stdio(server) as (_, client):
+        for attempt in range(20):
+            await client.says(listening(resourceSubscriptions=["a+x://y"]))
+            await notice(client, ACK)
+            cancel = {"method": "notifications/cancelled", "params": {"requestId": 9}}
+            await client.says(cancel, {"id": 8, "method": "x"})
+            assert (await client.hears())["id"] == 8, "the cancel was read"
+            await server.notifies(UPDATED, {"uri": "x://y"})
+            await wait_all_tasks_blocked()
+            await client.says(stating("tools/list", id=f"{attempt}"))
+            await result(client, "tools/list", f"{attempt}")
+
+
 async def test_when_the_host_stops_a_subscription_ends_in_good_order(client: Client) -> None:
     """The result first, then the notice that some take for the end."""
     await client.says(listening(toolsListChanged=True))

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import trio
-from mcp_types import CreateTaskResult
+from mcp_types import CreateTaskResult, GetTaskResult
 from trio.testing import wait_all_tasks_blocked
 
 from config import Auth, Listen, Secret
 from host.downstream.detached import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, PARKED_LIFETIME, REPLAY_LIFETIME
-from host.downstream.tasks import CREATION_TIMEOUT
+from host.downstream.tasks import CREATION_TIMEOUT, LOST
+from host.seal import KEY_BYTES, Seal
 from tests.kit.asgi import Connection, Response, open_http_app, open_session
 from tests.kit.tasks import (
     EXTENSION,
@@ -249,7 +250,7 @@ async def test_a_task_of_a_session(asked: dict[str, Any], given: int) -> None:
     server = handshake_server()
     async with open_session(server) as (_, connection):
         got = (await result(call(connection, task=asked)))["task"]
-        assert re.fullmatch(r"a\.[A-Za-z0-9_-]{22}", got["taskId"])
+        assert re.fullmatch(r"c1\.[A-Za-z0-9_-]+", got["taskId"])
         assert got["status"] == "working"
         assert got["ttl"] == given
         assert got["pollInterval"] > 0
@@ -266,7 +267,7 @@ async def test_a_task_without_a_session() -> None:
         await begins(server)
         got = await result(answer)
         assert got["resultType"] == "task"
-        assert re.fullmatch(r"a\.[A-Za-z0-9_-]{22}", got["taskId"])
+        assert re.fullmatch(r"c1\.[A-Za-z0-9_-]+", got["taskId"])
         assert got["ttlMs"] == DEFAULT_TTL_MS
         assert got["_meta"][f"{IO}serverInfo"]["name"] == "colonnade"
         found = await result(about(connection, "tasks/get", got["taskId"]))
@@ -572,6 +573,61 @@ async def test_of_anothers_task_a_session_hears_what_it_hears_of_none(method: st
         ]
         assert found == [(-32602, NO_SUCH)] * 3
         assert (await result(ask(connection, "tasks/get", 3, id)))["status"] == "working"
+
+
+@pytest.mark.parametrize("other", [None, "token", "endpoint", "key", "time", "lives"])
+async def test_a_task_that_ended_with_the_host_is_over_for_its_owner(
+    monkeypatch: pytest.MonkeyPatch, other: str | None
+) -> None:
+    """It has failed, with what is known, so that its client stops polling. For anybody else there never was one, and
+    nobody says so of the task of a process that lives (rule 91)."""
+    server, key = handshake_server("optional"), bytes(KEY_BYTES)
+    async with open_http_app(server, listen=TOKENS, key=key) as (_, connection):
+        connection.headers |= DESK
+        await connection.open()
+        made = (await result(call(connection, task={})))["task"]
+        await begins(server)
+    if other == "time":
+        await trio.sleep(MAX_TTL_MS / 1000)
+    elif other == "lives":
+        monkeypatch.setattr(Seal, "has_ended", lambda seal, boot: False)
+    key = bytes(range(KEY_BYTES)) if other == "key" else key
+    server, id, path = handshake_server("optional"), made["taskId"], "/mcp/a" if other == "endpoint" else "/mcp"
+    async with open_http_app(server, listen=TOKENS, key=key) as (_, connection):
+        connection.headers |= LAPTOP if other == "token" else DESK
+        stateless = connection.another()
+        await connection.open(path)
+
+        async def asked(number: int, method: str) -> dict[str, Any]:
+            body = {"jsonrpc": "2.0", "id": number, "method": method, "params": {"taskId": id}}
+            return await last(connection.send("POST", path, body))
+
+        if other is not None:
+            for number, method in enumerate(("tasks/get", "tasks/result", "tasks/cancel")):
+                assert (await asked(number, method))["error"]["message"] == NO_SUCH
+            assert await refusal(about(stateless, "tasks/get", id, path=path)) == (-32602, NO_SUCH)
+            return
+        found = (await asked(1, "tasks/get"))["result"]
+        assert (found["status"], found["statusMessage"]) == ("failed", LOST)
+        assert found["createdAt"] == made["createdAt"]
+        GetTaskResult.model_validate(found)
+        told = (await asked(2, "tasks/result"))["result"]
+        assert (told["isError"], told["content"][0]["text"]) == (True, LOST)
+        assert told["_meta"][RELATED] == {"taskId": id}
+        assert (await asked(3, "tasks/cancel"))["error"]["message"] == "the task is already over"
+        assert (await connection.request("tasks/list", id=4))["result"] == {"tasks": []}
+        flat = await result(about(stateless, "tasks/get", id))
+        assert (flat["status"], flat["result"]["isError"]) == ("completed", True)
+        assert flat["result"]["content"][0]["text"] == LOST
+        listening = stateless.another().start(
+            "subscriptions/listen", {"notifications": {"taskIds": [id]}}, capabilities=TAKES
+        )
+        (granted,) = await listening.wait_messages(1)
+        assert granted["params"]["notifications"] == {"taskIds": [id]}
+        for method in ("tasks/update", "tasks/cancel"):
+            more: dict[str, Any] = {"params": {"inputResponses": {}}} if method == "tasks/update" else {}
+            assert (await result(about(stateless, method, id, **more)))["resultType"] == "complete"
+        assert "tools/call" not in server.asked
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])

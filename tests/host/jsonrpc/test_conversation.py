@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.jsonrpc.conversation import CANCELLED, Incoming, Outgoing, cancel_notification, cancelled_id, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.peer.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
-from host.wire.link import LinkLost
+from host.wire.link import LinkLost, Parcel
 from tests.kit.examples import examples
 from tests.kit.scripts import Step, scripts
 
@@ -334,9 +334,10 @@ class Conversation:
         return [sent[-1 - index % len(sent)]] if sent else []
 
     async def _wait(self, waiting: Waiting) -> None:
-        async def send(request: Request) -> None:
-            assert isinstance(request.id, int)
-            waiting.id = request.id
+        async def send(parcel: Parcel) -> None:
+            assert isinstance(parcel.message, Request)
+            assert isinstance(parcel.message.id, int)
+            waiting.id = parcel.message.id
             await trio.lowlevel.checkpoint()
             if waiting.fails:
                 lost = LinkLost("the exchange broke")

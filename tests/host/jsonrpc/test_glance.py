@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from host.errors import TOO_LARGE
 from host.jsonrpc.envelope import Envelope
-from host.jsonrpc.glance import LONG, LongMessage, glance, read_unless_long
+from host.jsonrpc.glance import LONG, LongMessage, glance, read_outlined, read_unless_long
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -23,6 +24,8 @@ from host.jsonrpc.messages import (
     read,
     read_each,
 )
+from host.jsonrpc.outline import outline_soon
+from tests.fuzz.mutations import mutate
 from tests.kit.cost import least_cost
 
 JSON = '{"jsonrpc":"2.0",'
@@ -94,6 +97,56 @@ def test_a_glance_finds_what_reading_finds(order: list[str], data: st.DataObject
     else:
         assert isinstance(message, Request)
         assert (message.id, message.method) == (found.id, found.method)
+
+
+BLOCKS = '{"content":[{"type":"text","text":"@"}],"structuredContent":{"n":1.0,"m":null},"isError":false}'
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        (f'{JSON}"id":7,"result":{BLOCKS}}}', True),
+        (f'{{"result":{BLOCKS},"jsonrpc":"2.0","id":"q"}}', True),
+        (f'{{ "id" : 7 , "jsonrpc" : "2.0" , "result" : {BLOCKS} }}\r\n', True),
+        (f'{JSON}"id":7,"result":{{ "content": "@" }}}}', True),
+        (f'{JSON}"id":7,"result":{{"a":1,"a":"@"}}}}', True),
+        (f'{JSON}"id":7,"result":{{}}}}', True),
+        (f'{JSON}"id":7,"result":{{"x":"\n@"}}}}', False),
+        (f'{JSON}"id":7,"result":{{"x":"\\ud800@"}}}}', False),
+        (f'{JSON}"id":7,"result":{{"x":"\\x@"}}}}', False),
+        (f'{JSON}"id":7,"result":{{"x":"@"}}}}}}', False),
+        (f'{JSON}"id":7,"result":{{"x":"@"}},"y":{{}}}}', False),
+        (f'{JSON}"id":7,"result":"@","error":{{}}}}', False),
+        (f'{JSON}"id":7,"result":[{{"x":"@"}}]}}', False),
+        (f'{JSON}"id":7,"error":{BLOCKS}}}', False),
+        (f'{JSON}"id":7,"method":"m","result":{BLOCKS}}}', False),
+        (f'{{"id":7,"result":{BLOCKS}}}', False),
+        (f'{{"jsonrpc":"2.1","id":7,"result":{BLOCKS}}}', False),
+        (f'{JSON}"id":07,"result":{BLOCKS}}}', False),
+        (f'{JSON}"result":{BLOCKS}}}', False),
+        (f'{JSON}"id":7,"result":', False),
+    ],
+)
+def test_a_usual_result_is_read_with_its_outline(text: str, is_read: bool) -> None:
+    data = text.replace("@", "x" * 2000).encode()
+    success = read_outlined(data)
+    assert (success is not None) == is_read
+    if success is not None:
+        assert success == read(data)
+        assert success.outline == outline_soon(success.result)
+        assert "@" not in text or read_outlined(data.replace(b"xx", b"\xff", 1)) is None, "it is not UTF-8"
+
+
+@given(st.integers(), st.permutations(["jsonrpc", "id", "result"]), payloads)
+def test_a_changed_result_is_read_as_ever_or_not_with_its_outline(seed: int, order: list[str], payload: object) -> None:
+    blocks = {**json.loads(BLOCKS.replace("@", "x" * 2000)), "_meta": {"p": payload}}
+    members = {"jsonrpc": "2.0", "id": 7, "result": blocks}
+    text = json.dumps({name: members[name] for name in order}, separators=(",", ":"), ensure_ascii=False).encode()
+    assert read_outlined(text) == read(text)
+    random = Random(seed)
+    for _ in range(20):
+        changed = mutate(text, random, (text, b'},"id":8}', b'"result":{}', b'"', b"\\", b'"}}'))
+        assert read_outlined(changed) in (None, read(changed))
 
 
 def test_only_a_long_message_is_left_unread() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -37,8 +38,9 @@ from host.jsonrpc.messages import (
     receive_at_once,
     write,
 )
-from host.jsonrpc.raw import members
+from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.jsonrpc.strict import LIGHT_TOKENS, MAX_DEPTH, MAX_DIGITS, MAX_TOKENS
+from tests.fuzz.mutations import mutate
 from tests.host.jsonrpc.test_strict import DOCUMENTS
 from tests.kit.cost import assert_costs_less, least_cost
 from tests.kit.examples import examples
@@ -661,6 +663,26 @@ def test_a_long_text_among_arguments_changes_no_verdict(document: bytes, argumen
             assert found.message == replace(without.message, params=members(texts[0])["params"])
         else:
             assert isinstance(found.message, Malformed)
+
+
+@given(st.integers())
+def test_a_changed_long_message_is_read_the_same_with_its_outline_and_without(seed: int) -> None:
+    """A blank behind it prevents that its outline is checked instead."""
+    text = call(b'{"name":"a","arguments":{"l":"%b","o":[{"n":1}],"t":true},"_meta":{"t":"b"}}' % (b"x" * LIGHT_TOKENS))
+    parts = (text, b'},"id":8}', b'"params":{}', b'},"method":"n","x":{', b'"', b"\\", rb"\ud800", b"\xff", b"\n")
+    random = Random(seed)
+    for changed in (text, *(mutate(text, random, parts) for _ in range(20))):
+        found, other = receive(changed).message, receive(changed + b" ").message
+        if isinstance(found, Malformed):  # of a text that was cut, the place of the flaw moves
+            assert isinstance(other, Malformed)
+            assert (found.code, found.id) == (other.code, other.id)
+        else:
+            assert found == other
+        if isinstance(found, Request) and (opened := found.params_members):
+            assert opened == members(found.params or b"")
+            arguments = opened.get("arguments", EMPTY_OBJECT)
+            assert found.members_of_arguments(arguments) in (None, members(arguments) if is_object(arguments) else None)
+            assert found.members_of_arguments(Raw(bytes(arguments))) is None, "which others may have put in their place"
 
 
 @pytest.mark.parametrize(

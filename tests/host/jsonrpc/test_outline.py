@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from host.jsonrpc.outline import LONG, MAX_BYTES, MAX_OBJECTS, outline, outline_soon
+from host.jsonrpc.outline import LONG, MAX_BYTES, MAX_OBJECTS, outline, outline_object, outline_soon
+from host.jsonrpc.raw import members
 from host.jsonrpc.strict import LIGHT_BYTES, count_tokens_outside_strings
 from tests.kit.examples import examples
 
@@ -49,7 +50,14 @@ def shortened(before: Any, after: Any) -> bool:
 @given(objects(DOCUMENTS) | arrays(objects(DOCUMENTS)))
 def test_nothing_but_long_strings_is_left_out(text: str) -> None:
     """Also of objects with two members of one name, and of names that are spelled in an unusual way."""
-    found = outline(Raw(text.encode()))
+    whole = Raw(text.encode())
+    found = outline(whole)
+    if len(whole) > LONG:
+        outlined = outline_object(whole)
+        assert outlined.outline == found
+        assert outlined.members == ({} if found is whole or text[0] != "{" else members(whole))
+        for name, inner in outlined.inner.items():
+            assert inner == members(outlined.members[name])
     before, after = (json.loads(each, object_pairs_hook=list) for each in (text, bytes(found)))
     assert shortened(before, after)
     assert count_tokens_outside_strings(bytes(found)) == count_tokens_outside_strings(text.encode())

@@ -25,7 +25,7 @@ from host.peer.outstanding import (
     OutstandingRequests,
     PeerError,
 )
-from host.wire.link import LinkLost
+from host.wire.link import LinkLost, Parcel
 from tests.kit.examples import examples
 
 
@@ -36,8 +36,9 @@ class Wire:
         self.sent: list[Request] = []
         self.called_off: list[dict[str, object]] = []
 
-    async def send(self, request: Request) -> None:
-        self.sent.append(request)
+    async def send(self, parcel: Parcel) -> None:
+        assert isinstance(parcel.message, Request)
+        self.sent.append(parcel.message)
         await trio.lowlevel.checkpoint()
 
     async def call_off(self, id: Id, notice: Notification) -> None:
@@ -54,9 +55,9 @@ class Broken(Wire):
         super().__init__()
         self._meanwhile = meanwhile
 
-    async def send(self, request: Request) -> None:
-        await super().send(request)
-        self._meanwhile(request)
+    async def send(self, parcel: Parcel) -> None:
+        await super().send(parcel)
+        self._meanwhile(self.sent[-1])
         raise LinkLost("the exchange broke")
 
 

@@ -42,6 +42,7 @@ def age(state: Path) -> None:
     """Make the database one of the version that confined no untrusted program."""
     with closing(sqlite3.connect(state / "colonnade.db")) as other, other:
         other.execute("DROP TABLE unconfined")
+        other.execute("DROP TABLE session")
         other.execute("PRAGMA user_version = 5")
 
 

@@ -37,7 +37,8 @@ from host.protocol.methods import Kind
 from host.subject import Item, Subject
 from host.wire.link import LinkLost
 from tests.kit.awaited import awaited
-from tests.kit.gates import altered, entry, folder, store_opener
+from tests.kit.folders import folder
+from tests.kit.gates import altered, entry, store_opener
 
 ACCESS = AccessRequest(
     Subject(
@@ -177,6 +178,21 @@ async def test_equal_calls_are_one_question_and_once_lets_the_first_of_them_go()
         assert queue.goes(second)
         assert third.grant is None
         assert not queue.queue.grants.use(second.grant, second.access) if second.grant else False
+
+
+async def test_an_answer_is_as_old_as_the_clock_of_the_store_says() -> None:
+    """That of a fleet is another machine's; by the one here the grant would be of the future, or last for longer."""
+    async with table() as queue:
+        queue.queue.grants._wall = lambda: time.time() - 3600
+        asked = await queue.asks()
+        await queue.answers(ConfirmationAnswer.ONCE)
+        assert queue.goes(asked)
+        asked = await queue.asks()
+        await queue.answers(ConfirmationAnswer.TIME, seconds=60)
+        assert asked.grant is not None
+        assert asked.grant.expires is not None
+        assert 0 < asked.grant.expires - queue.queue.grants.now() <= 60
+        assert queue.goes(asked)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from msgspec.structs import replace as with_changes
 
 from config import Trust, Verdict
 from host.attempts import MAX_ROWS, Attempt, Reason
+from host.audit.contents import Contents
 from host.audit.records import files
 from host.audit.writer import Audit
 from host.client_process import ClientProcess
@@ -55,7 +56,8 @@ from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
 from host.subject import Item, Subject
 from tests.kit.awaited import awaited
-from tests.kit.gates import altered, folder
+from tests.kit.folders import folder
+from tests.kit.gates import altered
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
 ADD = Item("gh", "tool", "add")
@@ -87,11 +89,17 @@ class Written:
 
     def breaks(self) -> None:
         """From now on nothing can be written."""
+        self._reopen(os.O_RDONLY)
+
+    def mends(self) -> None:
+        self._reopen(os.O_WRONLY | os.O_APPEND)
+
+    def _reopen(self, flags: int) -> None:
         assert self.audit.path is not None
         assert self.audit._file is not None
-        readonly = os.open(self.audit.path, os.O_RDONLY)
-        os.dup2(readonly, self.audit._file.descriptor)
-        os.close(readonly)
+        descriptor = os.open(self.audit.path, flags)
+        os.dup2(descriptor, self.audit._file.descriptor)
+        os.close(descriptor)
 
 
 @pytest.fixture
@@ -183,7 +191,7 @@ async def test_a_decision_is_there_before_and_its_outcome_after(written: Written
     assert (decision["rule"], decision["grant"], decision["approver"]) == ("tools.ask: add", "g1", "console")
     assert (decision["item_fp"], decision["launch_fp"]) == ("sha256:f", "sha256:l")
     digest = f"sha256:{hashlib.sha256(bytes(GIVEN)).hexdigest()}"
-    assert decision["args"] == {"digest": digest, "shape": {"title": "str[6]", "n": "num"}}
+    assert decision["args"] == {"bytes": 27, "digest": digest, "shape": {"title": "str[6]", "n": "num"}}
     assert (outcome["kind"], outcome["of"], outcome["outcome"], outcome["bytes"]) == (
         "outcome",
         decision["seq"],
@@ -258,6 +266,38 @@ async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Writt
 
 
 @pytest.mark.parametrize(
+    ("contents", "args", "result"),
+    [
+        (None, {}, None),
+        (
+            Contents(lambda: ["roof"]),
+            {"redacted": '{"title":"a ***","n":3}'},
+            {"json": '"done"'},
+        ),
+        (Contents(None), {"json": '{"title": "a roof", "n": 3}'}, {"json": '"done"'}),
+    ],
+)
+async def test_arguments_and_results_are_there_as_the_history_wants_them(
+    written: Written, contents: Contents | None, args: dict[str, str], result: dict[str, str] | None
+) -> None:
+    """From the next record on. Of a request that failed there is no result."""
+    for given in (contents, None):
+        written.decision_log.contents = given
+        with written.decision_log.recording(RECORD) as record:
+            record.end(size=6, result=Raw(b'"done"'))
+    written.decision_log.contents = contents
+    with written.decision_log.recording(RECORD):
+        pass
+    first, outcome, second, bare, _, without = written.records()
+    kept = {name: first["args"].get(name) for name in ("json", "redacted") if name in first["args"]}
+    assert (kept, outcome.get("result")) == (args, result)
+    assert (outcome["bytes"], outcome["outcome"]) == (6, "answered")
+    assert not {"json", "redacted"} & {*second["args"]}
+    assert "result" not in bare
+    assert "result" not in without
+
+
+@pytest.mark.parametrize(
     ("problem", "outcome"), [(TimedOut("gh", "too late"), "error 504"), (RuntimeError("ours"), "failed")]
 )
 async def test_what_fails_is_written_down_as_that(written: Written, problem: Exception, outcome: str) -> None:
@@ -287,6 +327,19 @@ async def test_what_cannot_be_written_down_is_not_sent_and_that_is_told_once(wri
     written.decision_log.record("revoke", grant="g1")  # what has happened cannot be undone
     assert written.decision_log.problem
     assert len([event for event in written.events if isinstance(event, AuditFailed)]) == 1
+
+
+def test_it_is_tried_again_whether_something_can_be_written_down(written: Written) -> None:
+    """A balancer that hears that it cannot sends no request that would find out."""
+    written.decision_log.record("revoke", grant="g1")
+    assert written.decision_log.is_recorded()
+    written.breaks()
+    written.decision_log.record("revoke", grant="g2")
+    assert not written.decision_log.is_recorded()
+    written.mends()
+    assert written.decision_log.is_recorded()
+    assert written.decision_log.is_recorded()
+    assert [each["kind"] for each in written.records()] == ["revoke", "resumed"]
 
 
 def test_lost_definitions_are_recorded_and_told(written: Written) -> None:

@@ -32,7 +32,8 @@ from host.protocol.versions import Era
 from host.source import Source
 from host.subject import Item
 from tests.kit.awaited import awaited
-from tests.kit.gates import approve_all, auto_answering, entry, folder, kind, observe, open_gate
+from tests.kit.folders import folder
+from tests.kit.gates import approve_all, auto_answering, entry, kind, observe, open_gate
 
 from .servers import SERVERS, STRICT, URI, asked_about, call, dispatched, gate, offers, passes, spec, with_server
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import rfc8785
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import config
@@ -61,6 +61,20 @@ def test_a_fingerprint_is_the_hash_of_the_canonical_form() -> None:
     raw = b'{"b": [1.50, true, null], "a": "\\u00e9\\n"}'
     canonical = '{"a":"é\\n","b":[1.5,true,null]}'.encode()
     assert fingerprint(raw) == f"sha256:{hashlib.sha256(canonical).hexdigest()}"
+
+
+@given(VALUES | st.dictionaries(st.text('a\ud7ff\ue000\uffff\U00010000\x00\x7f\u2028"\\', max_size=3), st.integers()))
+@example({"\ue000": 1, "\U00010000": 2})
+@example([1e16, 1e-5, -0.0, 5e-324, 0.1, 1.0])
+@example({"a": 2**53})
+def test_the_canonical_form_is_that_of_rfc_8785(value: object) -> None:
+    """A text with a number that not all readers can hold has none, and counts as it is written."""
+    for raw in (dumped(value), dumped(value, ensure_ascii=False, indent=1)):
+        try:
+            canonical = rfc8785.dumps(value)  # type: ignore[arg-type]  # it is JSON
+        except ValueError:
+            canonical = b"\0as it is\0" + raw
+        assert fingerprint(raw) == f"sha256:{hashlib.sha256(canonical).hexdigest()}"
 
 
 @given(VALUES, st.randoms(use_true_random=False))

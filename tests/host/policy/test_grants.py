@@ -48,7 +48,7 @@ class Clocks:
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.05)
+    monkeypatch.setattr("host.storage.sqlite_file.BUSY_LIMIT", 0.05)
     return tmp_path / "state"
 
 
@@ -449,6 +449,7 @@ def test_processes_that_grant_at_once_lose_nothing_of_each_other(tmp_path: Path,
 # When the store cannot be used
 
 
+@pytest.mark.sqlite
 def test_no_stored_grant_holds_once_the_store_is_gone(state: Path, grants: Grants) -> None:
     stored, once = add(grants, ALWAYS), add(grants, ONCE, name="other")
     (state / "colonnade.db").unlink()
@@ -460,6 +461,7 @@ def test_no_stored_grant_holds_once_the_store_is_gone(state: Path, grants: Grant
     assert grants.all() == [once]
 
 
+@pytest.mark.sqlite
 def test_while_the_store_is_locked_stored_grants_hold_for_two_seconds(
     state: Path, grants: Grants, clocks: Clocks
 ) -> None:
@@ -478,6 +480,7 @@ def test_while_the_store_is_locked_stored_grants_hold_for_two_seconds(
     assert grants.problem is None
 
 
+@pytest.mark.sqlite
 def test_a_grant_is_not_said_to_be_none_because_the_store_is_locked(state: Path, clocks: Clocks) -> None:
     """Neither when a host starts beside one that is just writing, nor when it takes back what that one granted."""
     with store_opener(state, monotonic=lambda: clocks.monotonic) as opened:
@@ -491,6 +494,7 @@ def test_a_grant_is_not_said_to_be_none_because_the_store_is_locked(state: Path,
         assert awaited(two.revoke(grant.id))
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(
     "change",
     ["expires = NULL", "scope = 'once'", "scope = 'session'", "scope = 'ever'", "conditions = '[{\"path\": 1}]'"],
@@ -503,6 +507,7 @@ def test_a_grant_that_nobody_understands_does_not_hold(change: str, state: Path,
     assert open_grants().all() == [sound]
 
 
+@pytest.mark.sqlite
 def test_what_cannot_be_stored_does_not_hold(state: Path, grants: Grants, open_grants: Opener) -> None:
     old, voided = add(grants, ALWAYS), add(grants, ALWAYS, name="other")
     with locked(state):

@@ -18,6 +18,7 @@ from config import (
     CallerSpec,
     Config,
     Consent,
+    HistoryAccess,
     KindConsent,
     Listen,
     Override,
@@ -253,6 +254,39 @@ def test_a_token_under_another_name_may_lose_a_view(tmp_path: Path) -> None:
     assert found == ["views: ci would be offered everything"]
     assert taken.callers["ci"] == CallerSpec("ci")
     assert "ci" in taken.views["a"].callers
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits", "kept"),
+    [
+        ("{token: ci}", "{token: ci, history: own}", True, None),
+        ("{token: ci, history: own}", "{token: ci, history: all}", True, HistoryAccess.OWN),
+        ("{token: ci, history: all}", "{token: ci, history: own}", False, HistoryAccess.OWN),
+        ("{token: ci, history: all}", "{token: ci}", False, None),
+        ("{token: ci, history: own}", "{token: phone, history: own}", True, None),
+        ("{token: phone}", "{token: ci, history: all}", True, None),
+    ],
+)
+def test_more_of_the_history_waits_and_less_holds_at_once(
+    before: str, after: str, waits: bool, kept: HistoryAccess | None, tmp_path: Path
+) -> None:
+    """Of a token: a caller with another one has none of what the former one showed."""
+    found, _, taken = compared(tmp_path, f"callers: {{ci: {before}}}", f"callers: {{ci: {after}}}", TOP + SERVERS)
+    assert found == ["callers.ci.history: it sees more calls of the past"] * waits
+    assert taken.callers["ci"].history is kept
+
+
+def test_a_caller_that_stays_for_a_rule_or_a_view_sees_what_the_file_says(tmp_path: Path) -> None:
+    caller = "callers: {ci: {token: ci, history: all}}\n"
+    old, new = read(tmp_path, f"{TOP}{caller}{RULE}"), read(tmp_path, TOP + NO_RULE)
+    assert without_widenings(old, new).callers == {"ci": CallerSpec("ci")}
+    view = "views: {a: {callers: ci, servers: {git: all}}}\n"
+    old, new = read(tmp_path, TOP + caller + view + SERVERS), read(tmp_path, TOP + SERVERS)
+    assert without_widenings(old, new).callers["ci"] == CallerSpec("ci")
+    old, new = read(tmp_path, TOP + caller + RULE), read(tmp_path, TOP + caller.replace("ci:", "new:") + NO_RULE)
+    assert all(each.history is None for each in without_widenings(old, new).callers.values())
+    new = read(tmp_path, f"{TOP}callers: {{ci: {{token: phone, history: all}}, other: {{token: ci}}}}\n{RULE}")
+    assert without_widenings(old, new).callers["ci"] == CallerSpec("ci")
 
 
 # Overrides.

@@ -431,12 +431,22 @@ def test_a_new_server_waits_and_a_removed_one_does_not(tmp_path: Path) -> None:
     assert widenings(new, old).keys() == {"same", "s"}
 
 
+KEPT = "history.arguments: more is kept of arguments and results"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentences"),
     [
         ({}, {"ask": "{answers: [console, client]}"}, ["ask.answers: a person may confirm in more places"]),
         ({}, {"ask": "{answers: [console]}"}, []),
         ({}, {"audit": "{keep: 1h}"}, ["audit has changed"]),
+        ({}, {"history": "{keep: 1h}"}, []),
+        ({}, {"history": "{arguments: redacted}"}, [KEPT]),
+        ({"history": "{}"}, {"history": "{keep: 1h, arguments: full}"}, [KEPT]),
+        ({"history": "{arguments: redacted}"}, {"history": "{arguments: full}"}, [KEPT]),
+        ({"history": "{arguments: full}"}, {"history": "{arguments: redacted}"}, []),
+        ({"history": "{arguments: full}"}, {"history": "{}"}, []),
+        ({"history": "{arguments: full}"}, {}, []),
         ({}, {"memory": "64MiB"}, []),
     ],
 )
@@ -448,3 +458,10 @@ def test_changes_of_the_host_wait_where_they_widen(
     applied = without_widenings(old, new)
     assert (applied.ask, applied.audit) == ((old.ask, old.audit) if sentences else (new.ask, new.audit))
     assert applied.memory == new.memory
+    was, wanted, now = (each.history for each in (old, new, applied))
+    if wanted is not None and KEPT in sentences:
+        wanted = dataclasses.replace(wanted, arguments=None if was is None else was.arguments)
+    assert now == wanted
+    if KEPT in sentences:
+        (row,) = changes_as_data(old, new, "c1")
+        assert "arguments" in str(row["diff"])

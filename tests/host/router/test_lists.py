@@ -16,11 +16,12 @@ from config.views import ALL, NameStyle, ViewNames, ViewServer, ViewSpec
 from host.errors import (
     InvalidParams,
 )
-from host.exchange import Answered, Caller
+from host.exchange import Answer, Answered, Caller
 from host.jsonrpc.messages import Request, Success
 from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.versions import LATEST, Era
 from host.router import lists
+from host.seal import KEY_BYTES
 from host.source import Endpoint, Source
 from host.upstream import catalog_sync
 from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS, echo
@@ -306,6 +307,42 @@ async def test_a_cursor_of_one_view_is_none_of_another() -> None:
             cursor = (await one.request("tools/list"))["nextCursor"]
             with pytest.raises(Refusal, match="-32602"):
                 await other.request("tools/list", {"cursor": cursor})
+
+
+@pytest.mark.parametrize("after", ["the same", "changed", "hidden", "of others", "another key"])
+async def test_a_cursor_outlives_the_host_if_its_list_is_the_same(monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+    """For clients of both eras; any other list is to be listed from its start (rules 94, 105)."""
+    monkeypatch.setattr(lists, "PAGE_SIZE", 2)
+    key, names = bytes(KEY_BYTES), ["x", "y", "z"]
+    async with open_client(ScriptedServer("a", tools=names), identity="ann", key=key) as (world, client, _):
+        pages = [_decoded(await world.mrtr_round("tools/list", {}, identity="ann")), await client.request("tools/list")]
+        params = [{"cursor": page["nextCursor"]} for page in pages]
+    tools: list[str | dict[str, Any]] = [*names]
+    if after == "changed":  # on the page that the client has already
+        tools[0] = tool("x", description="other")
+    elif after == "hidden":
+        tools.pop(0)
+    elif after == "another key":
+        key = bytes(range(KEY_BYTES))
+    server, identity = ScriptedServer("a", tools=tools), "bob" if after == "of others" else "ann"
+    async with open_client(server, identity=identity, key=key) as (world, client, _):
+        if after == "the same":
+            for page in (
+                _decoded(await world.mrtr_round("tools/list", params[0], identity=identity)),
+                await client.request("tools/list", params[1]),
+            ):
+                assert [entry["name"] for entry in page["tools"]] == ["a__z"]
+                assert "nextCursor" not in page
+            return
+        with pytest.raises(InvalidParams, match="list again from the start"):
+            await world.mrtr_round("tools/list", params[0], identity=identity)
+        with pytest.raises(Refusal, match="list again from the start"):
+            await client.request("tools/list", params[1])
+
+
+def _decoded(answer: Answer) -> Any:
+    assert isinstance(answer, Answered)
+    return json.loads(bytes(answer.result))
 
 
 async def test_no_letter_of_a_cursor_can_be_changed() -> None:

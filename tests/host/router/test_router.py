@@ -1007,7 +1007,7 @@ async def test_everybody_who_waits_for_one_subscription_is_refused_in_its_own_na
         for endpoint, uri in ((None, "a+memo:1"), ("a", "memo:1")) * 3:
             client = await world.client(endpoint)
             waiting.append((uri, later(nursery, client.request, "resources/subscribe", {"uri": uri})))
-        await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked()  # the request is under way before the next of them joins
         go_on.set()
         for uri, each in waiting:
             with pytest.raises(Refusal) as refused:

@@ -22,6 +22,8 @@ from tests.kit.kernel import needs_bubblewrap, needs_landlock_alone, needs_names
 from tests.kit.processes import is_running
 from tests.sandbox.means import BUBBLEWRAP, EACH, NAMESPACES, source_with
 
+pytestmark = pytest.mark.disk
+
 OURS = pytest.param(NAMESPACES, marks=needs_namespaces)
 OF_BUBBLEWRAP = pytest.param(BUBBLEWRAP, marks=[needs_bubblewrap, pytest.mark.slow])
 either_makes_them = pytest.mark.parametrize("maker", [OURS, OF_BUBBLEWRAP], indirect=True)

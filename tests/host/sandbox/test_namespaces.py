@@ -11,7 +11,7 @@ from config.sandbox import Network, Sandbox
 from tests.host.sandbox.kit import PYTHON, said_by
 from tests.kit.kernel import needs_namespaces
 
-pytestmark = needs_namespaces
+pytestmark = [needs_namespaces, pytest.mark.disk]
 KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 

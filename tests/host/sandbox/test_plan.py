@@ -18,6 +18,8 @@ from host.sandbox.installed import ProgramStart
 from host.sandbox.paths import is_below_any
 from host.sandbox.plan import SHORT_TEMPORARY, MissingFile, confined_environment, make_mounts, make_plan, needed
 
+pytestmark = pytest.mark.disk
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

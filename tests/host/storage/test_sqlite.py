@@ -13,17 +13,14 @@ import stat
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from host.storage.directory import open_state
@@ -31,22 +28,16 @@ from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
-    CredentialKey,
     OfferedDefinition,
     RememberedServer,
-    Revisions,
     StateError,
-    StoredCredential,
-    StoredDefinitions,
-    StoredGrant,
     StoredItem,
     Transaction,
 )
-from host.subject import Item, Subject
+from tests.host.storage.test_sql import APPROVED, changes, puts, remembers, stored
 from tests.kit.awaited import awaited
-from tests.kit.gates import SOURCE, folder, locked, store_opener
+from tests.kit.gates import SOURCE, locked, store_opener
 
-APPROVED = StoredItem(ApprovedDefinition("sha256:1", b"{}", 1.5, "console"))
 Opener = Callable[[], AbstractContextManager[SqliteStore]]
 
 
@@ -67,30 +58,6 @@ def opened(state: Path) -> Iterator[SqliteStore]:
     """The store of one more host, for the block; whatever waits is done in this thread."""
     with store_opener(state) as open_one:
         yield open_one()
-
-
-def puts(name: str, item: StoredItem | None = APPROVED, server: str = "a") -> Callable[[Transaction], None]:
-    def change(transaction: Transaction) -> None:
-        transaction.put_items(server, "tool", {name: item})
-
-    return change
-
-
-def stored(store: SqliteStore, since: int = 0) -> dict[str, StoredItem]:
-    """The tools of the server `a`."""
-    found = store.load_definitions() if since == 0 else changes(store, since)
-    return found.items.get(("a", "tool"), {})
-
-
-def changes(store: SqliteStore, since: int) -> StoredDefinitions:
-    found = awaited(store.read_definitions(lambda: since))
-    assert found is not None
-    return found
-
-
-def grant(id: str, expires: float | None = None) -> StoredGrant:
-    subject = Subject(Item("a", "tool", "x"), None, None, "sha256:1", "", "tools.ask: x")
-    return StoredGrant(id, subject, "[]", "always", 1.0, expires, "console", False)
 
 
 # Who may have it
@@ -150,45 +117,7 @@ def test_a_database_that_is_not_for_this_version_is_refused_and_not_touched(
     assert [each.name for each in state.glob("colonnade.db*") if each.stat().st_size] == ["colonnade.db"]
 
 
-# What is remembered of servers
-
-
-def remembers(server: str, remembered: RememberedServer) -> Callable[[Transaction], None]:
-    return lambda transaction: transaction.put_remembered(server, remembered)
-
-
-def test_what_is_remembered_of_a_server_is_read_as_it_was_stored(state: Path) -> None:
-    with opened(state) as store:
-        assert awaited(store.read_remembered("a", "id")) is None
-        awaited(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1\n2", "prompt": b""}))))
-        awaited(store.write(remembers("a", RememberedServer("id", '{"x":1}', {"prompt": b"3"}))))
-        awaited(store.write(remembers("b", RememberedServer("id", "{}", {}))))
-    with opened(state) as store:
-        stored = RememberedServer("id", '{"x":1}', {"tool": b"1\n2", "prompt": b"3"})
-        assert awaited(store.read_remembered("a", "id")) == stored
-
-
-def test_each_of_the_last_identities_of_a_server_has_lists_of_its_own(state: Path) -> None:
-    def found() -> list[int]:
-        stored = [awaited(store.read_remembered("a", f"id {number}")) for number in range(5)]
-        return [number for number, each in enumerate(stored) if each and each.lists == {"tool": b"%d" % number}]
-
-    with opened(state) as store:
-        for number in range(4):
-            awaited(store.write(remembers("a", RememberedServer(f"id {number}", "{}", {"tool": b"%d" % number}))))
-        assert found() == [0, 1, 2, 3]
-        awaited(store.write(remembers("a", RememberedServer("id 0", "{}", {}))))
-        awaited(store.write(remembers("a", RememberedServer("id 4", "{}", {"tool": b"4"}))))
-        assert found() == [0, 2, 3, 4]
-
-
-def test_a_damaged_list_is_not_remembered(state: Path, database: Path) -> None:
-    with opened(state) as store:
-        awaited(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1"}))))
-    with closing(sqlite3.connect(database)) as other, other:
-        other.execute("UPDATE remembered_list SET entries = x'00'")
-    with opened(state) as store:
-        assert awaited(store.read_remembered("a", "id")) is None
+# Former schemas
 
 
 def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, database: Path) -> None:
@@ -199,6 +128,7 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, datab
         other.execute("DROP TABLE remembered_list")
         other.execute("DROP TABLE credential")
         other.execute("DROP TABLE unconfined")
+        other.execute("DROP TABLE session")
         other.execute("ALTER TABLE config DROP COLUMN credentials")
         other.execute("PRAGMA user_version = 1")
     for _ in range(2):
@@ -218,6 +148,7 @@ def test_what_was_approved_of_a_stateless_server_stays_approved(state: Path, dat
         awaited(store.write(lambda transaction: transaction.put_items("b", "launch", {"": APPROVED})))
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("DROP TABLE unconfined")
+        other.execute("DROP TABLE session")
         other.execute("PRAGMA user_version = 4")
     for _ in range(2):
         with opened(state) as store:
@@ -242,6 +173,7 @@ def test_launches_of_a_former_version_are_known_as_such(state: Path, database: P
         assert store.load_definitions().unconfined == {}
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("DROP TABLE unconfined")
+        other.execute("DROP TABLE session")
         other.execute("PRAGMA user_version = 5")
     with opened(state) as store:
         awaited(store.write(partial(put_launch, "d", APPROVED)))
@@ -250,57 +182,6 @@ def test_launches_of_a_former_version_are_known_as_such(state: Path, database: P
         awaited(store.write(lambda transaction: transaction.put_unconfined("b", None)))
     with opened(state) as store:
         assert store.load_definitions().unconfined == {"a": True}
-
-
-# Credentials
-
-
-NOTES, FILES = CredentialKey("notes"), CredentialKey("files", "tess")
-SEALED = StoredCredential("https://mcp.example/mcp", "https://login.example", "sealed")
-
-
-def test_credentials_are_those_of_one_server_and_owner(state: Path) -> None:
-    with opened(state) as one, opened(state) as other:
-        awaited(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
-        awaited(one.write(lambda transaction: transaction.put_credential(FILES, SEALED)))
-        stored = awaited(other.read_credentials())
-        assert {key: each._replace(revision=0) for key, each in stored.items()} == {NOTES: SEALED, FILES: SEALED}
-        assert stored[NOTES].revision < stored[FILES].revision == other.poll().credentials
-        awaited(other.write(lambda transaction: transaction.remove_credential(NOTES)))
-        assert list(awaited(one.read_credentials())) == [FILES]
-
-
-def test_another_login_takes_the_place_of_the_former_one(state: Path) -> None:
-    """Also one at another issuer."""
-    elsewhere = SEALED._replace(issuer="https://other.example", resource="https://mcp.example")
-    with opened(state) as store:
-        first = awaited(store.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
-        second = awaited(store.write(lambda transaction: transaction.put_credential(NOTES, elsewhere)))
-        assert awaited(store.read_credentials()) == {NOTES: second}
-        assert second.revision > first.revision
-        assert second._replace(revision=0) == elsewhere
-
-
-def test_a_lease_is_for_one_holder_until_it_ends(state: Path) -> None:
-    def lease(store: SqliteStore, holder: str, now: float) -> bool:
-        return awaited(store.write(lambda transaction: transaction.lease_credential(NOTES, holder, now, now + 10)))
-
-    with opened(state) as one, opened(state) as other:
-        assert not lease(one, "one", 0), "there is nothing to refresh"
-        awaited(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
-        before = one.poll().credentials
-        assert lease(one, "one", 0)
-        assert not lease(other, "other", 9)
-        assert lease(one, "one", 5)
-        assert not lease(other, "other", 14)
-        assert lease(other, "other", 15)
-        awaited(one.write(lambda transaction: transaction.end_lease(NOTES, "one")))
-        assert not lease(one, "one", 16)
-        awaited(other.write(lambda transaction: transaction.end_lease(NOTES, "other")))
-        assert lease(one, "one", 16)
-        assert one.poll().credentials == before, "a lease changes no credentials"
-        awaited(other.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
-        assert lease(other, "other", 17), "credentials are stored without a lease"
 
 
 # What is damaged, or gone
@@ -469,101 +350,6 @@ def test_damage_that_shows_while_a_host_runs_is_a_problem_until_it_is_started_ag
         assert not store.is_reliable
 
 
-# What is stored
-
-
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-TIMES = st.floats(0, 2**40)
-ITEMS = st.builds(
-    StoredItem,
-    st.none() | st.builds(ApprovedDefinition, TEXTS, st.none() | TEXTS.map(str.encode), TIMES, TEXTS),
-    st.none() | st.builds(OfferedDefinition, TEXTS, st.none() | TEXTS.map(str.encode), TIMES),
-    st.none() | TEXTS,
-    st.booleans(),
-)
-
-
-@given(st.dictionaries(TEXTS, ITEMS, max_size=5), st.data())
-def test_items_come_back_as_they_were_stored(items: dict[str, StoredItem], data: st.DataObject) -> None:
-    """Any text as a name, any value; and what is taken out is out."""
-    gone = data.draw(st.sets(st.sampled_from(sorted(items)))) if items else set()
-    with memory_state() as state, opened(state) as store:
-        awaited(store.write(lambda transaction: transaction.put_items("a", "tool", items)))
-        assert stored(store) == items
-        awaited(store.write(lambda transaction: transaction.put_items("a", "tool", dict.fromkeys(gone))))
-        with opened(state) as other:
-            assert stored(other) == {name: item for name, item in items.items() if name not in gone}
-
-
-@contextmanager
-def memory_state() -> Iterator[Path]:
-    with folder() as made:
-        yield made / "state"
-
-
-def test_a_reader_gets_what_changed_and_all_of_it_after_a_removal(state: Path) -> None:
-    with opened(state) as store, opened(state) as other:
-        awaited(store.write(puts("x")))
-        known = other.load_definitions().revision
-        awaited(store.write(puts("y")))
-        assert other.poll().definitions == known + 1
-        found = changes(other, known)
-        assert ([*found.items["a", "tool"]], found.complete) == (["y"], False)
-        awaited(store.write(puts("x", None)))
-        found = changes(other, known + 1)
-        assert ([*found.items["a", "tool"]], found.complete) == (["y"], True)
-
-
-def test_a_change_sees_what_others_changed_since_a_revision(state: Path) -> None:
-    with opened(state) as store, opened(state) as other:
-        awaited(store.write(puts("x")))
-        known = store.poll().definitions
-        awaited(other.write(puts("y", server="b")))
-        seen = awaited(
-            store.write(
-                lambda transaction: (
-                    transaction.changed_since(known, "a", "tool"),
-                    transaction.changed_since(known, "b", "tool"),
-                    transaction.item("b", "tool", "y"),
-                    transaction.revision(),
-                )
-            )
-        )
-        assert seen == (False, True, APPROVED, known + 1)
-
-
-def test_configurations_do_not_see_each_other(state: Path, tmp_path: Path) -> None:
-    directory = open_state(state)
-    with open_store(directory, tmp_path / "one.yaml") as one, open_store(directory, tmp_path / "two.yaml") as two:
-        before = two.poll()
-        awaited(one.write(puts("x")))
-        awaited(one.write(lambda transaction: transaction.put_grant(grant("g"))))
-        assert (stored(two), two.read_grants(), two.poll()) == ({}, [], before)
-
-
-def test_grants_are_stored_taken_out_and_cleared_away_when_they_are_over(state: Path) -> None:
-    with opened(state) as store, opened(state) as other:
-        for each in (grant("a"), grant("b", 10.0), grant("c", 20.0)):
-            awaited(store.write(lambda transaction, each=each: transaction.put_grant(each)))  # type: ignore[misc]
-        assert other.read_grants() == [grant("a"), grant("b", 10.0), grant("c", 20.0)]
-        before = other.poll()
-        awaited(store.write(lambda transaction: transaction.remove_grants(frozenset("a"), 15.0)))
-        assert other.poll() == Revisions(before.definitions, before.grants + 1)
-        assert other.read_grants() == [grant("c", 20.0)]
-
-
-def test_a_change_that_raises_changes_nothing(state: Path) -> None:
-    def change(transaction: Transaction) -> None:
-        puts("x")(transaction)
-        raise LookupError("no")
-
-    with opened(state) as store:
-        before = store.poll()
-        with pytest.raises(LookupError):
-            awaited(store.write(change))
-        assert (stored(store), store.poll()) == ({}, before)
-
-
 # In an event loop
 
 
@@ -574,100 +360,12 @@ def threaded(state: Path) -> Iterator[SqliteStore]:
         yield store
 
 
-async def test_changes_that_wait_together_are_one_transaction_and_confirmed_in_order(state: Path) -> None:
-    commits: list[str] = []
-    order: list[str] = []
-
-    with threaded(state) as store:
-        store._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-        begun, go = trio.Event(), threading.Event()
-        token = trio.lowlevel.current_trio_token()
-
-        def first(transaction: Transaction) -> None:
-            token.run_sync_soon(begun.set)
-            assert go.wait(10)
-            puts("first")(transaction)
-
-        def fails(transaction: Transaction) -> None:
-            puts("never")(transaction)
-            raise LookupError("no")
-
-        async def write(name: str, change: Callable[[Transaction], None]) -> None:
-            with pytest.raises(LookupError) if change is fails else nullcontext():
-                await store.write(change, lambda result, revisions: order.append(name))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write, "first", first)
-            await begun.wait()
-            for name in ("a", "b", "never", "c"):
-                nursery.start_soon(write, name, fails if name == "never" else puts(name))
-                await wait_all_tasks_blocked()
-            go.set()
-        assert len(commits) == 2, "the first, and all that came while it was stored"
-        assert order == ["first", "a", "b", "c"]
-        assert set(stored(store)) == {"first", "a", "b", "c"}
-
-
-async def test_a_change_that_cannot_be_stored_fails_alone(state: Path) -> None:
-    """SQLite's own error with one of several (here, a name that is no Unicode) keeps the others stored."""
-    failed: list[str] = []
-    with threaded(state) as store:
-
-        async def write(name: str) -> None:
-            try:
-                await store.write(puts(name))
-            except StateError:
-                failed.append(name)
-
-        async with trio.open_nursery() as nursery:
-            await store._turn.acquire()
-            for name in ("a", "\ud800", "b"):
-                nursery.start_soon(write, name)
-            await wait_all_tasks_blocked()
-            assert len(store._queue) == 3
-            store._turn.release()
-        assert failed == ["\ud800"]
-        assert set(stored(store)) == {"a", "b"}
-
-
-async def test_a_change_that_is_called_off_is_not_begun(state: Path) -> None:
-    with threaded(state) as store:
-        await store._turn.acquire()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.write, puts("x"))
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-        store._turn.release()
-        await store.write(puts("y"))
-        assert set(stored(store)) == {"y"}
-
-
-async def test_who_is_cancelled_when_its_turn_comes_stores_what_the_others_wait_for(state: Path) -> None:
-    """It has taken their changes into its transaction: they would otherwise count as stored, and be nowhere."""
-    with threaded(state) as store:
-        await store._turn.acquire()
-        async with trio.open_nursery() as nursery:
-            leading = trio.CancelScope()
-
-            async def lead() -> None:
-                with leading:
-                    await store.write(puts("a"))
-
-            nursery.start_soon(lead)
-            await wait_all_tasks_blocked()
-            nursery.start_soon(store.write, puts("b"))
-            await wait_all_tasks_blocked()
-            store._turn.release()
-            leading.cancel()
-        assert "b" in stored(store)
-
-
 async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task that stores gets a sentence in the end; another task does its work meanwhile, and asks what is known."""
     order: list[str] = []
-    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.3)
+    monkeypatch.setattr("host.storage.sqlite_file.BUSY_LIMIT", 0.3)
     with threaded(state) as store:
         await store.write(puts("x"))
         known = store.poll()
@@ -696,7 +394,7 @@ async def test_changes_that_wait_for_the_lock_of_another_process_wait_together(
 ) -> None:
     """Whoever stores them cannot be cancelled meanwhile, so a host that ends would wait for one after the other."""
     refused: list[str] = []
-    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.1)
+    monkeypatch.setattr("host.storage.sqlite_file.BUSY_LIMIT", 0.1)
     with threaded(state) as store:
         tries: list[int] = []
         commit = store._commit

@@ -47,6 +47,17 @@ def stateless(**more: Any) -> ScriptedServer:
     return ScriptedServer("a", tools=["x"], prompts=["p"], resources=["x:1"], revision=NEW, **more)
 
 
+async def test_a_member_whose_name_is_half_a_character_reaches_the_server() -> None:
+    """Only an escape spells it, so it is text before the request is written."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_client(server) as (_, client, nursery):
+        params = Raw(rb'{"name":"a__x","\ud800":1,"\u00e9":2}')
+        nursery.start_soon(client.answer, Request(1, "tools/call", params))
+        heard = await server.hears("tools/call")
+        assert (heard["\ud800"], heard["\u00e9"]) == (1, 2)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_server_is_asked_for_progress_only_if_it_is_of_use() -> None:
     """Not if the client wants none, and it would not put the deadline off (rule 42)."""
     server = ScriptedServer("a", tools=["x"], prompts=["p"], timeout=5.0, timeout_total=5.0)

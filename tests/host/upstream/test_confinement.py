@@ -26,6 +26,7 @@ def server(sandbox: Sandbox, *words: str) -> StdioServer:
     return StdioServer(id="a", command=tuple(Secret(word, word) for word in words), cwd=Path("/"), sandbox=sandbox)
 
 
+@pytest.mark.disk
 @needs_namespaces
 async def test_a_program_is_started_confined_and_that_is_told(tmp_path: Path) -> None:
     events: list[Event] = []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from trio.testing import wait_all_tasks_blocked
 
 from config import Consent, HttpServer, ServerSpec, StdioServer
@@ -26,6 +27,7 @@ from host.peer.peer import open_peer
 from host.protocol.handshake import UnsupportedRevision
 from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.telemetry.traces import Traces
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason, keep_alive
 from host.upstream.runtime import Runtime
 from host.upstream.state import Connecting, Failed, Ready, describe_for_people, describe_state
@@ -261,15 +263,19 @@ async def test_what_a_server_says_about_a_refused_call_is_told_to_people_only() 
 
     server = Server("a", tools=["x"])
     server.spec = replace(server.spec, env={"KEY": Secret(SECRET)})
-    async with open_client(server) as (world, client, _):
-        told = json.dumps(await client.call("a__x"))
+    traces = Traces(environ={}, exporter=InMemorySpanExporter())
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+    async with open_client(server, observer=traces) as (world, client, _):
+        told = json.dumps(await client.call("a__x", _meta={"traceparent": parent}))
         assert "HTTP 403" in told
         assert "admin" not in told
         (event,) = (event for event in world.events if isinstance(event, RequestFailed))
         assert str(event).startswith(
-            'a: a request failed: the server refuses access (HTTP 403); the server says: "Ask a'
+            'a: a request for test failed: the server refuses access (HTTP 403); the server says: "Ask a'
         )
+        assert (event.caller, event.trace_id) == ("test", parent.split("-")[1])
         assert SECRET not in str(event)
+    await traces.close()
 
 
 async def test_what_only_a_person_can_mend_is_tried_again_after_minutes() -> None:

@@ -69,6 +69,7 @@ def opening(
     )
 
 
+@pytest.mark.disk
 async def test_it_is_started_and_removed(tmp_path: Path, daemon: Daemon, state: State) -> None:
     """It ignores the end of its input, and a daemon sends it no signal."""
     events: list[Event] = []
@@ -143,6 +144,7 @@ async def test_what_cannot_be_had_is_why_it_does_not_start(
     assert all(order[0] != "run" for order in daemon.orders)
 
 
+@pytest.mark.disk
 async def test_the_state_of_the_host_is_hidden(tmp_path: Path, daemon: Daemon, state: State) -> None:
     """In what may be read. What is above it may not be renamed, or the next start would not hide it."""
     directory = state.for_config(tmp_path / "c.yaml")

@@ -39,7 +39,9 @@ from host.wire.http_transport import Header, open_origin
 from host.wire.turns import Turns
 from tests.host.oauth.test_assertion import EC, pem
 from tests.host.upstream.test_connection import CHILD
-from tests.kit.gates import folder, locked, store_opener
+from tests.kit.cost import counted_calls
+from tests.kit.folders import folder
+from tests.kit.gates import locked, store_opener
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, START, VAULT, Process, login, present, processes, put
 
@@ -567,16 +569,34 @@ async def test_the_lease_of_a_process_that_was_killed_ends(issuer: Issuer) -> No
         issuer.tokens = [renewed(2)]
         one.clock.time = START + 601
         until_then = one.clock.time + LEASE
-        leased = await one.store.write(
-            lambda transaction: transaction.lease_credential(NOTES, "killed", START + 601, until_then)
-        )
-        assert leased
+        assert await one.store.write(lambda transaction: transaction.lease_credential(NOTES, "killed", LEASE))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other.of(issuer).renew, None)
             await trio.sleep(0.15)  # it looks at the lease twice
             assert issuer.asked == []
             one.clock.time = until_then
         assert other.of(issuer).current() == bearer("access-2")
+
+
+async def test_a_process_that_was_stopped_as_it_got_the_lease_asks_for_it_again(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time it runs again, another process may have the lease, and has used the refresh token."""
+    async with processes(2, stored=login(issuer)) as (one, other):
+        issuer.tokens = [renewed(2)]
+        one.clock.time = START + 601
+        write, stopped = one.store.write, [LEASE]
+
+        async def stops(change: Any) -> Any:
+            found = await write(change)
+            if stopped:
+                one.clock.time += stopped.pop()
+                assert await other.of(issuer).renew(None) == bearer("access-2")
+            return found
+
+        monkeypatch.setattr(one.store, "write", stops)
+        assert await one.of(issuer).renew(None) == bearer("access-2")
+        assert len(issuer.asked) == 1
 
 
 @pytest.mark.parametrize("seen", [False, True])
@@ -619,8 +639,7 @@ async def test_what_is_seen_while_another_process_refreshes_is_not_refreshed(
     """A new token needs no refresh, and there is none for a login that somebody stored with another key."""
     credential, new = process.of(issuer), login(issuer, access_token="new", expires=None)
     process.clock.time = START + 601
-    free_at = START + 700
-    assert await process.store.write(lambda each: each.lease_credential(NOTES, "x", START, free_at))
+    assert await process.store.write(lambda each: each.lease_credential(NOTES, "x", 99))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(credential.renew, None)
         await trio.sleep(0.05)  # it has looked at the lease, and will again
@@ -650,7 +669,7 @@ async def test_a_logout_during_a_refresh_stays_one(issuer: Issuer, seen: bool) -
 @pytest.mark.parametrize("seen", [False, True])
 async def test_a_logout_ends_the_wait_for_another_process(issuer: Issuer, process: Process, seen: bool) -> None:
     process.clock.time = START + 601
-    assert await process.store.write(lambda each: each.lease_credential(NOTES, "x", START, START + 9999))
+    assert await process.store.write(lambda each: each.lease_credential(NOTES, "x", 9999))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(process.of(issuer).renew, None)
         await trio.sleep(0.05)  # it has looked at the lease, and will again
@@ -692,8 +711,9 @@ async def test_a_rotated_token_is_not_used_before_it_is_stored() -> None:
             process.clock.time = START + 601
 
             async def fail() -> None:
-                with pytest.raises(LoginUnavailable, match="another process has held"):
+                with pytest.raises(LoginUnavailable, match="cannot be read or stored at the moment") as refused:
                     await credential.renew(None)
+                assert str(made) not in str(refused.value), "clients see it"
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(fail)
@@ -897,24 +917,19 @@ class _Answering(Pool):
         return _Answered()
 
 
-@pytest.mark.slow
-async def test_a_call_with_a_login_costs_at_most_two_microseconds_more() -> None:
-    """Than one with a header of the configuration: the least of many batches."""
+async def test_a_call_with_a_login_needs_a_few_functions_more() -> None:
+    """Than one with a header of the configuration."""
     issuer = Issuer("https://mcp.example")
     async with (
         processes(stored=login(issuer)) as (process,),
         open_origin(issuer.url, {"Authorization": "Bearer x"}, _Answering(Turns())) as configured,
         open_origin(issuer.url, {}, _Answering(Turns()), authorization=process.of(issuer)) as logged_in,
     ):
-        origins = (configured, logged_in)
-        headers = [origin.headers([("Accept", "*/*")]) for origin in origins]
-
-        async def batch(at: int) -> float:
-            began = time.perf_counter()
-            for _ in range(1000):
-                await origins[at].request("POST", headers[at], b"{}")
-            return (time.perf_counter() - began) / 1000
-
-        batches = [(await batch(0), await batch(1)) for _ in range(100)]
-    more = min(each[1] for each in batches) - min(each[0] for each in batches)
-    assert more < 2e-6, f"{more * 1e6:.2f} µs"
+        counts = []
+        for origin in (configured, logged_in):
+            headers = origin.headers([("Accept", "*/*")])
+            await origin.request("POST", headers, b"{}")
+            with counted_calls() as called:
+                await origin.request("POST", headers, b"{}")
+            counts.append(len(called))
+    assert counts[1] - counts[0] <= 10, counts

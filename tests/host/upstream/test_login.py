@@ -39,7 +39,8 @@ from host.url import Url
 from host.wire.issuer_http import IssuerUnreachable
 from tests.host.oauth.test_assertion import EC, claims, pem
 from tests.host.upstream.test_vault import LOGIN
-from tests.kit.gates import folder, store_opener
+from tests.kit.folders import folder
+from tests.kit.gates import store_opener
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, VAULT, login, present, put
 

@@ -225,13 +225,19 @@ async def test_a_server_that_wants_to_be_asked_again_for_ever_is_stopped(autojum
 
 
 async def test_a_page_is_shown_once_however_often_the_server_asks_for_it(autojump_clock: MockClock) -> None:
-    """It waits for what the user does there; what else it asks meanwhile is asked (rule 76)."""
+    """It waits for what the user does there; what else it asks meanwhile is asked (rule 76). What it says of a trace is
+    another one in each round."""
+
+    def in_trace(n: int) -> dict[str, Any]:
+        meta = {"traceparent": f"00-4bf92f3577b34da6a3ce929d0e0e4736-{n + 1:016x}-01"}
+        return {**PAGE, "params": {**PAGE["params"], "_meta": meta}}
+
     async with calling() as (server, client, call, request):
         server.says(request["id"], asks("s", u=PAGE))
         client.replies((await client.is_asked("elicitation/create"))["id"], {"action": "accept"})
         request = await server.hears("tools/call")
         for n in range(20):
-            server.says(request["id"], asks(f"s{n}", again=PAGE))
+            server.says(request["id"], asks(f"s{n}", again=in_trace(n)))
             request = await server.hears("tools/call")
             assert answered(request) == ({"again": {"action": "accept"}}, f"s{n}")
         assert len(client.server_requests) == 1

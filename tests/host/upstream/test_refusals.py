@@ -185,6 +185,7 @@ async def test_a_hostile_program_fills_no_log() -> None:
     assert len(events) == MOST_TOLD + 1
 
 
+@pytest.mark.disk
 async def test_a_file_that_is_nowhere_was_not_refused(tmp_path: Path) -> None:
     """Programs look for many files that few have."""
     events: list[Event] = []
@@ -198,6 +199,7 @@ async def test_a_file_that_is_nowhere_was_not_refused(tmp_path: Path) -> None:
     assert len(events) == 1
 
 
+@pytest.mark.disk
 async def test_no_file_is_looked_for_where_that_would_connect_to_a_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +218,7 @@ async def test_no_file_is_looked_for_where_that_would_connect_to_a_host(
         assert len(events) == told
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("image", [None, "localhost/a:1"])
 async def test_a_new_file_in_a_folder_that_may_be_read(tmp_path: Path, image: str | None) -> None:
     """A path must be there when a program starts, so a line with the file itself would only keep it from starting."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import HttpServer, Secret, ServerSpec, StdioServer, Trust
+from config import Auth, Config, HttpServer, Listen, OAuth, Secret, ServerSpec, StdioServer, Trust
+from host.audit.contents import Contents
 from host.exchange import InputRequired
 from host.journal import SecretWithheld
 from host.jsonrpc.raw import encode
@@ -24,7 +26,7 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, Era
 from host.source import viewer_of
 from host.upstream.remembered_lists import SAVE_INTERVAL
-from host.upstream.server_secrets import MAX_LEARNED, ServerSecrets, kept_secret, learn, learn_headers
+from host.upstream.server_secrets import MAX_LEARNED, ServerSecrets, kept_secret, learn, learn_headers, secrets_of
 from tests.kit.awaited import awaited
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_client, open_world, tool
 
@@ -64,6 +66,19 @@ def repeating(given: Callable[[ServerSpec], ServerSpec], revision: str, **more: 
 
 def _named(name: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "string"}}}
+
+
+def test_the_secrets_of_a_configuration_are_known() -> None:
+    """Of all servers, of the clients of their logins, and of clients."""
+    client = OAuth(client_id=Secret("an-id"), client_secret=Secret("the-client's-secret"))
+    by_login = HttpServer(id="c", url=Secret("https://x.example/mcp"), oauth=client)
+    servers = {"a": with_file(ScriptedServer("a").spec), "b": with_header(ScriptedServer("b").spec), "c": by_login}
+    auth = Auth(MappingProxyType({"ci": Secret("token-of-ci-1234")}))
+    secrets = secrets_of(Config(servers=MappingProxyType(servers), listen=Listen(auth=auth)))
+    expected = [SECRET, f"Bearer {SECRET}", "the-client's-secret", "token-of-ci-1234"]
+    assert secrets() == sorted(expected, key=len, reverse=True)
+    learn(by_login, [kept_secret("learned-since")])
+    assert "learned-since" in secrets()
 
 
 def places(world: World) -> list[str]:
@@ -142,7 +157,12 @@ async def test_a_secret_in_a_result_or_an_error_is_replaced(
 
     server = repeating(given, revision, answers={"tools/call": answer})
     async with open_client(server) as (world, client, nursery):
+        world.gate.decision_log.contents = Contents(None)
         result = await client.call("a__good")
+        audit = world.gate.decision_log._audit.path
+        assert audit is not None
+        assert WITHHELD.encode() in audit.read_bytes()
+        assert not any(each.encode() in audit.read_bytes() for each in (SECRET, HIDDEN_SECRET.replace("\\", 2 * "\\")))
         assert result["content"] == [{"type": "text", "text": f"a {WITHHELD} b"}]
         assert result["structuredContent"] == {WITHHELD: 1.5}
         del server.answers["tools/call"]

@@ -45,7 +45,8 @@ async def test_states_in_words(autojump_clock: MockClock) -> None:
 async def test_each_state_without_a_connection_has_its_words(autojump_clock: MockClock) -> None:
     await trio.sleep(5)
     now = trio.current_time()
-    assert describe_state(Stopped(0.0)) == "it is stopped; its first use starts it"
+    assert describe_state(Stopped(0.0)) == "it is stopped; its next use starts it"
+    assert describe_state(Stopped(0.0, at_url=True)) == "it is not connected; its next use connects it"
     assert "waits for a client's folder" in describe_state(NeedsFolder(0.0))
     assert "its command is another one" in describe_state(Held(0.0, "is another one"))
     assert describe_state(Failed(now, "it ended", now + 2.5)) == "it ended; next attempt in 2.5 s"

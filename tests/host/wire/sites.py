@@ -32,6 +32,7 @@ class Site:
     def __init__(self, port: int, scope: trio.CancelScope) -> None:
         self.port = port
         self.scope = scope
+        self.leaving = trio.Event()
         self.stop = trio.Event()
         self.ended = trio.Event()
 
@@ -58,8 +59,9 @@ async def serving(
             await serve(
                 *(app, bound),
                 certificate=certificate,
+                leaving=site.leaving,
                 stop=site.stop,
-                grace=grace,
+                grace=lambda: grace,
                 limits=given,
                 task_status=task_status,
             )

@@ -58,6 +58,65 @@ STAYS = 0.1
 # Stopping
 
 
+async def test_stop_answers_who_has_just_connected_and_waits_for_nobody_who_is_silent() -> None:
+    """Also a client whose connection waits to be accepted: to it, that is one that disconnects without a response."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await finish(send)
+
+    async with serving(app, grace=60) as site, await site.connect() as late, await site.connect() as silent:
+        await trio.testing.wait_all_tasks_blocked()
+        with socket.create_connection(("127.0.0.1", site.port)) as waiting:  # the loop has not run since
+            waiting.sendall(GET)
+            site.stop.set()
+            with suppress(OSError):  # until nobody can connect any more
+                while True:
+                    await (await site.connect()).aclose()
+            await late.send_all(GET)
+            assert b"done" in await everything(late)
+            assert b"done" in await trio.to_thread.run_sync(waiting.recv, 65536)
+        assert await everything(silent) == b""
+        with trio.fail_after(SOON):
+            await site.ended.wait()
+
+
+async def test_stop_answers_one_more_request_on_a_connection_that_was_used_lately() -> None:
+    """And says that it is the last. A client that sends none has its connection closed."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await finish(send)
+
+    async with serving(app) as site, await site.connect() as used, await site.connect() as silent:
+        for connection in (used, silent):
+            await connection.send_all(GET)
+            await read_to(connection, b"done")
+        site.stop.set()
+        await trio.testing.wait_all_tasks_blocked()
+        await used.send_all(GET)
+        answer = await everything(used)
+        assert answer.endswith(b"done")
+        assert b"connection: close" in answer
+        assert await everything(silent) == b""
+        with trio.fail_after(SOON):
+            await site.ended.wait()
+
+
+async def test_a_listener_that_leaves_goes_on_with_one_response_for_each_connection() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await finish(send)
+
+    async with serving(app) as site, await site.connect() as idle:
+        await idle.send_all(GET)
+        assert b"connection: close" not in await read_to(idle, b"done")
+        site.leaving.set()
+        async with await site.connect() as new:
+            for connection in (idle, new):
+                await connection.send_all(GET)
+                answer = await everything(connection)
+                assert answer.endswith(b"done")
+                assert b"connection: close" in answer
+
+
 async def test_stop_lets_a_request_end_and_closes_the_rest_at_once() -> None:
     ready, go = trio.Event(), trio.Event()
 

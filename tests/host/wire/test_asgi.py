@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from trio.testing import MockClock
 from host.wire.asgi import (
     CLAIM,
     FINDINGS,
+    MAX_FINDINGS,
     PEER,
     BodyTooLarge,
     Event,
@@ -96,6 +98,15 @@ def test_what_a_head_says_is_found_once_while_the_listener_remembers_the_head() 
     assert asked == ["/a", "/b", "/b"]
 
 
+def test_a_head_that_is_repeated_for_days_keeps_few_findings() -> None:
+    """Each reload of the configuration asks anew, with another function."""
+    findings: dict[object, object] = {}
+    scope = {"type": "http", "extensions": {FINDINGS: findings}}
+    for reload in range(100):
+        assert of_head(scope, partial(lambda found, _: found, reload)) == reload
+    assert len(findings) <= MAX_FINDINGS
+
+
 def test_only_the_listener_of_a_unix_socket_tells_who_sent_a_request() -> None:
     me = this_process()
     assert examine_sender({"type": "http", "extensions": {PEER: lambda: me}}) is me
@@ -103,9 +114,13 @@ def test_only_the_listener_of_a_unix_socket_tells_who_sent_a_request() -> None:
         examine_sender({"type": "http", "extensions": {}})
 
 
-async def test_each_part_of_a_body_is_counted_as_it_comes_up_to_a_limit() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [(b"abcde",), (b"ab", b"cde"), (b"ab", b"", b"cde"), (b"", b"abcde"), (b"a", b"b", b"c", b"de"), (b"abcde", b"")],
+)
+async def test_each_part_of_a_body_is_counted_as_it_comes_up_to_a_limit(body: tuple[bytes, ...]) -> None:
     async def read(limit: int) -> tuple[bytes, list[int]]:
-        parts, sizes = [b"ab", b"", b"cde"], list[int]()
+        parts, sizes = [*body], list[int]()
 
         async def receive() -> Event:
             await trio.lowlevel.checkpoint()
@@ -113,7 +128,7 @@ async def test_each_part_of_a_body_is_counted_as_it_comes_up_to_a_limit() -> Non
 
         return await read_body_untimed(receive, limit, sizes.append), sizes
 
-    assert await read(5) == (b"abcde", [2, 0, 3])
+    assert await read(5) == (b"abcde", [*map(len, body)])
     with pytest.raises(BodyTooLarge):
         await read(4)
 

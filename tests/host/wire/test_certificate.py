@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from host.wire.certificate import Certificate, CertificateError
-from tests.kit.certificates import write_certificate
+from tests.kit.certificates import Authority, write_certificate
 
 
 def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
@@ -60,7 +63,7 @@ def test_files_that_cannot_be_used_are_named_and_the_former_certificate_stays(tm
 def test_a_file_with_something_else_is_refused(tmp_path: Path, text: str) -> None:
     cert, key = write_certificate(tmp_path)
     cert.write_text(text)
-    with pytest.raises(CertificateError, match="expected two files in PEM format"):
+    with pytest.raises(CertificateError, match="expected files in PEM format"):
         Certificate(cert, key)
 
 
@@ -103,3 +106,36 @@ def test_a_pipe_in_the_place_of_a_key_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(key)
     with pytest.raises(CertificateError, match=r"key\.pem cannot be read: it is not a regular file"):
         Certificate(cert, key)
+
+
+def test_a_group_has_an_authority_and_a_name_in_common(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    mine = Certificate(*authority.sign("mine", "Acme.internal", "10.0.0.1", "::1"), authority.ca)
+    assert mine.accepts is not None
+    assert mine.outgoing is not None
+    assert mine.contexts["http/1.1"].verify_mode is mine.outgoing.verify_mode is ssl.CERT_REQUIRED
+    for names, is_of_group in (
+        ((("DNS", "b.internal"), ("DNS", "acme.INTERNAL")), True),
+        ((("IP Address", "0:0:0:0:0:0:0:1"),), True),
+        ((("DNS", "10.0.0.1"), ("DNS", "internal"), ("DNS", "*.internal"), ("URI", "acme.internal")), False),
+        ((("IP Address", "10.0.0.2"), ("IP Address", "nonsense"), ("email", "")), False),
+        ((), False),
+    ):
+        assert mine.accepts({"subjectAltName": names}) is is_of_group, names
+    assert not mine.accepts({})
+    nameless = authority.sign("nameless")
+    with pytest.raises(CertificateError, match="have in common"):
+        Certificate(*nameless, authority.ca)
+    server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    for uses in ([server], [client], [server, client]):
+        files = authority.sign("limited", "acme.internal", uses=uses)
+        with nullcontext() if len(uses) == 2 else pytest.raises(CertificateError, match=r"refuse .*purpose"):
+            Certificate(*files, authority.ca)
+    other = Authority(tmp_path / "other")
+    with pytest.raises(CertificateError, match=r"others with the authority in .*/other/ca\.pem refuse .*mine\.pem \("):
+        Certificate(tmp_path / "mine.pem", tmp_path / "mine-key.pem", other.ca)
+    expired = Certificate(*authority.sign("expired", "acme.internal", begin=-2, end=-1), authority.ca)
+    assert "expired" in expired.notice
+    authority.ca.unlink()
+    with pytest.raises(CertificateError, match=r"ca\.pem cannot be read"):
+        mine.read()

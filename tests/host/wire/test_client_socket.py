@@ -12,9 +12,11 @@ import pytest
 import trio
 import trio.testing
 
-from host.wire.asgi import Immediate, Receive, Scope, Send, Wait, immediate
+from host.wire import client_socket
+from host.wire.asgi import Begun, Immediate, Receive, Scope, Send, immediate, respond
+from host.wire.buffered_tls import BufferedTls
 from host.wire.certificate import Certificate
-from host.wire.server_tls import ServerTls
+from host.wire.client_socket import ClientSocket
 from tests.kit.certificates import write_certificate
 
 from .sites import (
@@ -62,6 +64,56 @@ async def ends(stream: trio.abc.ReceiveStream) -> bool:
         while await stream.receive_some():
             pass
     return True
+
+
+async def test_who_is_told_to_go_on_does_so_though_its_client_sends_a_part_of_a_record(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both in one pass of the event loop: nobody waits for the socket as it is told."""
+    app, decrypt = Begins(), ClientSocket.decrypt
+
+    def tell(connection: ClientSocket, tls: BufferedTls, data: bytes) -> bytes:
+        if data == PART_OF_RECORD:
+            app.at_once.end_begun(in_task=True)
+        return decrypt(connection, tls, data)
+
+    monkeypatch.setattr(ClientSocket, "decrypt", tell)
+    async with serving(app.serve, certificate=Certificate(*files)) as site:
+        stream = await connect(site, files[0])
+        await stream.send_all(GET)
+        with trio.fail_after(SOON):
+            await app.has_begun.wait()
+        await stream.transport_stream.send_all(PART_OF_RECORD)
+        await read_to(stream, b"by the task")
+        await trio.aclose_forcefully(stream)
+
+
+PART_OF_RECORD = b"\x17\x03\x03"
+
+
+class Begins:
+    """An app that begins each request, and answers it in its task."""
+
+    at_once: Immediate
+
+    def __init__(self) -> None:
+        self.has_begun = trio.Event()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        assert at_once.repeat(self.begin)
+
+    def begin(self, at_once: Immediate, body: bytes) -> Begun:
+        self.at_once = at_once
+        self.has_begun.set()
+        return self
+
+    async def go_on(self) -> None:
+        await respond(self.at_once.send, 200, {}, b"by the task")
+
+    def give_up(self) -> None:
+        return
 
 
 async def lives_on(site: Site, cert: Path) -> None:
@@ -207,15 +259,15 @@ async def test_nothing_is_written_into_the_middle_of_a_part_that_is_sent_as_its_
 ) -> None:
     """OpenSSL may have to answer what the client sent, while the rest of the part waits for its task."""
     size, waiting, taken = 8 * 1024 * 1024, list[Immediate](), list[bool]()
-    wait_readable, take_output = trio.lowlevel.wait_readable, ServerTls.take_output
+    wait_readable, take_output = trio.lowlevel.wait_readable, BufferedTls.take_output
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         at_once = immediate(scope)
         assert at_once is not None
         await begin(send)
         waiting.append(at_once)
-        assert await at_once.wait_client(60) is Wait.WOKEN
-        assert await at_once.wait_client(60) is Wait.WOKEN
+        assert await at_once.wait_client(60, b"")
+        assert await at_once.wait_client(60, b"")
         taken.append(True)
         await send({"type": "http.response.body", "body": b"c"})
 
@@ -224,13 +276,13 @@ async def test_nothing_is_written_into_the_middle_of_a_part_that_is_sent_as_its_
         if waiting:
             taken.append(waiting.pop().send_part(b"b" * size))
 
-    def answer_at_once(tls: ServerTls) -> bytes:
+    def answer_at_once(tls: BufferedTls) -> bytes:
         return b"no record" if taken == [False] else take_output(tls)
 
     async with serving(app, certificate=Certificate(*files)) as site:
         stream = await connect(site, files[0])
         monkeypatch.setattr(trio.lowlevel, "wait_readable", send_before_the_reader_runs)
-        monkeypatch.setattr(ServerTls, "take_output", answer_at_once)
+        monkeypatch.setattr(BufferedTls, "take_output", answer_at_once)
         await stream.send_all(GET)
         await read_to(stream, b"\r\n\r\n")
         await stream.transport_stream.send_all(b"\x17")  # the beginning of a record
@@ -241,6 +293,40 @@ async def test_nothing_is_written_into_the_middle_of_a_part_that_is_sent_as_its_
         assert received.count(b"b") == size
         assert taken == [False, True]
         await stream.transport_stream.aclose()
+
+
+async def test_a_sign_of_life_that_openssl_refuses_to_encrypt_ends_its_connection_alone(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent by the clock of all deadlines, which must go on."""
+    encrypt, left = BufferedTls.encrypt, trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        await begin(send)
+        if scope["path"] == "/refused":
+            assert not await at_once.wait_client(0.05, b"sign")
+            left.set()
+        else:
+            assert not await at_once.wait_client(0.05, b"other")
+
+    def refuse(tls: BufferedTls, content: bytes | memoryview) -> bytes:
+        if b"sign" in bytes(content):
+            raise ssl.SSLError("no more records")
+        return encrypt(tls, content)
+
+    monkeypatch.setattr(client_socket, "ALARMS_A_SECOND", 100)
+    monkeypatch.setattr(BufferedTls, "encrypt", refuse)
+    async with serving(app, certificate=Certificate(*files)) as site:
+        other, refused = await connect(site, files[0]), await connect(site, files[0])
+        await other.send_all(GET)
+        await refused.send_all(GET.replace(b"/ ", b"/refused "))
+        with trio.fail_after(SOON):
+            await left.wait()
+        await read_to(other, b"other" + b"\r\n5\r\nother" * 2)
+        for stream in (other, refused):
+            await stream.transport_stream.aclose()
 
 
 async def test_an_answer_to_a_client_that_still_sends_reaches_it(files: tuple[Path, Path]) -> None:

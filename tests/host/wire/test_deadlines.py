@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from host.wire.client_socket import ALARMS_A_SECOND, ClientSocket
-from host.wire.deadlines import MAX_ALARMS, CallScope, Clock, Timed, clock_of_run
+from host.wire.deadlines import MAX_ALARMS, MOST_AT_ONCE, CallScope, Clock, Timed, clock_of_run
 
 
 class Waiter(Timed):
@@ -55,6 +56,32 @@ async def test_deadlines_of_connections_are_looked_at_together_and_none_too_soon
         assert len(set(rang)) <= ALARMS_A_SECOND + 1
         late = [time - deadline for time, deadline in zip(rang, deadlines, strict=True)]
         assert 0 <= min(late) <= max(late) <= 1 / ALARMS_A_SECOND
+
+
+async def test_of_many_deadlines_that_come_together_few_are_reached_in_one_pass(autojump_clock: MockClock) -> None:
+    class Passes(trio.abc.Instrument):
+        count = 0
+
+        def before_io_wait(self, timeout: float) -> None:
+            self.count += 1
+
+    class Counted(Waiter):
+        def time_out(self) -> None:
+            super().time_out()
+            reached[passes.count] += 1
+
+    passes, reached = Passes(), Counter[int]()
+    async with open_clock() as clock:
+        deadline = trio.current_time() + 1
+        waiters = [Counted(clock, deadline) for _ in range(10 * MOST_AT_ONCE)]
+        moved = Counted(clock, deadline)
+        moved.deadline = deadline + 1
+        trio.lowlevel.add_instrument(passes)
+        await trio.sleep(3)
+        trio.lowlevel.remove_instrument(passes)
+        assert all(each.rang == [deadline] for each in waiters)
+        assert moved.rang == [deadline + 1]
+        assert max(reached.values()) == MOST_AT_ONCE
 
 
 async def test_a_deadline_that_moves_counts_where_it_is(autojump_clock: MockClock) -> None:

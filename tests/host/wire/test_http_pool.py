@@ -18,7 +18,7 @@ from host.url import Url
 from host.wire.http_client import open_http
 from host.wire.http_connection import ByteChannel, PlainChannel
 from host.wire.http_errors import Broken, Unreachable
-from host.wire.http_pool import BURST_EXPIRY, IDLE_EXPIRY, MAX_HEADS, MAX_IDLE, Pool
+from host.wire.http_pool import BURST_EXPIRY, IDLE_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, render_head, with_length
 from host.wire.http_transport import HttpResponse
 from host.wire.link import LinkLost
 from host.wire.turns import Turns
@@ -221,6 +221,38 @@ async def test_the_end_closes_all_connections_also_those_in_use() -> None:
         pool.abort()
         await until(lambda: closed == 2)
         response.close()
+
+
+async def test_a_connection_that_is_there_is_taken_by_who_sends_and_reads_itself() -> None:
+    async with opened(number_of_connection) as (pool, server):
+        request = with_length(render_head("POST", Url.parse(server.url), HEADERS), b"{}")
+        assert pool.take() is None
+        assert await get(pool, server.url) == (200, b"1")
+        for _ in range(2):
+            connection = pool.take()
+            assert connection is not None
+            assert pool.take() is None
+            assert connection.channel.send(*request) is None
+            assert (await connection.channel.receive()).endswith(b"1")
+            pool.release(connection)
+        connection = pool.take()
+        assert connection is not None
+        assert connection.channel.send(*request) is None
+        response = HttpResponse(await pool.read(connection))
+        assert (response.status, await response.body()) == (200, b"1")
+        assert server.connections == 1
+
+
+async def test_a_connection_that_ends_instead_of_an_answer_is_told_by_who_reads_it() -> None:
+    async with opened(leaving(2)) as (pool, server):
+        assert await get(pool, server.url) == (200, b"1")
+        connection = pool.take()
+        assert connection is not None
+        assert connection.channel.send(*with_length(render_head("POST", Url.parse(server.url), HEADERS), b"{}")) is None
+        with pytest.raises(Broken) as problem:
+            await pool.read(connection)
+        assert not problem.value.unwritten
+        assert await get(pool, server.url) == (200, b"3")
 
 
 # --- what is sent again ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import trio
 
+from host.wire.deadlines import SystemClock
 from host.wire.portions import MIN_PORTION, PASSES, PORTION, SMALL, SMALL_PARTS, Portions
 
 
@@ -38,12 +39,20 @@ async def read(portions: Portions, reads: Reads, who: str, available: int, times
         reads.passes[-1].append((who, min(part, available)))
 
 
+@pytest.mark.parametrize("clock", [None, SystemClock()], ids=["no passes counted", "passes counted"])
 @pytest.mark.parametrize("available", [1, SMALL, SMALL + 1, MIN_PORTION, PORTION, 10 * PORTION])
-async def test_two_hundred_connections_read_no_more_at_a_time_than_the_portion(reads: Reads, available: int) -> None:
-    portions = Portions()
-    async with trio.open_nursery() as nursery:
-        for each in range(200):
-            nursery.start_soon(read, portions, reads, str(each), available, 3)
+def test_two_hundred_connections_read_no_more_at_a_time_than_the_portion(
+    available: int, clock: SystemClock | None
+) -> None:
+    reads = Reads()
+
+    async def main() -> None:
+        portions = Portions()
+        async with trio.open_nursery() as nursery:
+            for each in range(200):
+                nursery.start_soon(read, portions, reads, str(each), available, 3)
+
+    trio.run(main, clock=clock, instruments=[reads])
     assert len(reads.done) == 600
     for one in reads.passes:
         assert sum(size for _, size in one) < 2 * PORTION
@@ -51,6 +60,32 @@ async def test_two_hundred_connections_read_no_more_at_a_time_than_the_portion(r
     if available > SMALL:
         busy = [at for at, one in enumerate(reads.passes) if one]
         assert min(later - at for at, later in pairwise(busy)) >= PASSES - 1  # the read comes a pass after its turn
+
+
+@pytest.mark.parametrize("others", [0, 5])
+def test_portions_that_last_are_renewed_by_whoever_comes_later(others: int) -> None:
+    """Nothing is to run in a pass because of them, and none gives out more than its own."""
+    size = PORTION // PASSES
+    reads = Reads()
+
+    async def read_slowly(portions: Portions) -> None:
+        for _ in range(30):
+            await trio.sleep(1e-4)
+            queued = trio.lowlevel.current_statistics().run_sync_soon_queue_size
+            part = await portions.acquire(lambda: size)
+            reads.passes[-1].append(("", part))
+            assert others or not queued
+
+    async def main() -> None:
+        portions = Portions()
+        async with trio.open_nursery() as nursery:
+            for _ in range(others + 1):
+                nursery.start_soon(read_slowly, portions)
+
+    trio.run(main, clock=SystemClock(), instruments=[reads])
+    sizes = [sum(size for _, size in one) for one in reads.passes]
+    assert max(sum(sizes[at : at + PASSES]) for at in range(len(sizes))) < 4 * PORTION
+    assert sum(sizes) == (others + 1) * 30 * size
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.wire.head import MAX_HEAD, HeadRefusal
-from host.wire.request_head import INVALID, TOO_LONG, KnownHead, RequestHead, find_head, parse_head
+from host.wire.head import MAX_HEAD, OF_CLIENTS, OF_MEMBERS, HeadLimits, HeadRefusal, too_long
+from host.wire.request_head import INVALID, KnownHead, RequestHead, SharedHeads, find_head, parse_head
 
 HOST = b"Host: localhost\r\n"
 
@@ -115,7 +117,7 @@ def test_the_end_of_a_head_is_found_as_it_comes_in_parts() -> None:
         (bytes.fromhex("16030100c8"), INVALID),
         (b"\r\nGET / HTTP/1.1\r\n", INVALID),
         (b" GET / HTTP/1.1\r\n", INVALID),
-        (b"G" * (MAX_HEAD + 1), TOO_LONG),
+        (b"G" * (MAX_HEAD + 1), too_long(OF_CLIENTS)),
     ],
 )
 def test_bytes_that_cannot_become_a_head_are_refused_before_its_end(received: bytes, refusal: HeadRefusal) -> None:
@@ -145,6 +147,46 @@ def test_a_known_head_is_what_it_would_be_if_it_were_read_again(first: bytes, la
             assert found[0].findings is parsed.findings
         for cut in range(1, len(each)):
             assert known.take(each[:cut]) is None
+
+
+@given(st.lists(HEADS, min_size=1))
+def test_shared_heads_are_what_they_would_be_if_they_were_read_again(heads: list[bytes]) -> None:
+    shared = SharedHeads()
+    for each in [*heads, *heads]:
+        assert shared.parse(each) == parse_head(each)
+
+
+@pytest.mark.parametrize(
+    ("limits", "read"), [(OF_CLIENTS, parse_head), (OF_MEMBERS, SharedHeads().parse)], ids=["clients", "members"]
+)
+def test_a_head_is_read_up_to_the_limits_of_its_sender(
+    limits: HeadLimits, read: Callable[[bytes], RequestHead | HeadRefusal]
+) -> None:
+    others, room = len(head().split(b"\r\n")) - 3, limits.size - len(head(b"X: "))
+    assert isinstance(read(head(*[b"X: a"] * (limits.fields - others))), RequestHead)
+    assert isinstance(read(head(b"X: " + b"a" * room)), RequestHead)
+    for refused in head(*[b"X: a"] * (limits.fields - others + 1)), head(b"X: " + b"a" * (room + 1)):
+        found = read(refused)
+        assert isinstance(found, HeadRefusal)
+        assert found.status == 431
+
+
+def test_a_shared_head_is_found_again_whatever_length_it_announces() -> None:
+    shared = SharedHeads()
+    first, other = (head(b"X: a", b"content-length: %d" % length) for length in (5, 123456))
+    found = [shared.parse(each) for each in (first, other, first)]
+    assert found == [accepted(each) for each in (first, other, first)]
+    assert len({id(each.findings) for each in found if isinstance(each, RequestHead)}) == 1
+
+
+def test_what_ends_otherwise_than_a_shared_head_is_refused_as_ever() -> None:
+    """One reader would see a length of 12 there, and another one of 1234."""
+    shared, first = SharedHeads(), head(b"X: a", b"content-length: 12")
+    assert shared.parse(first) == accepted(first)
+    for end in (b"1234\n\n", b"123\n\r\n", b"12 \r\r\n", b"12\n\r\n\n"):
+        each = first.removesuffix(b"12\r\n\r\n") + end
+        assert shared.parse(each) == parse_head(each)
+        assert isinstance(shared.parse(each), HeadRefusal)
 
 
 def test_a_known_head_is_recognized_whatever_length_it_announces() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.wire.response import ResponseEncoder, response_head
+from host.wire.response import MAX_SHARED, ResponseEncoder, response_head, whole_head
 
 DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
 KNOWN = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
@@ -46,12 +46,40 @@ def test_a_whole_response_with_a_header_that_it_must_not_have_is_refused(header:
         ResponseEncoder("POST", "1.1").whole(200, (header,), b"hello", DATE, closes=False)
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_whole_response_of_another_listener_is_passed_on_as_it_is(closes: bool) -> None:
+    there, here, alone = (ResponseEncoder("POST", "1.1") for _ in range(3))
+    response = b"".join(there.whole(200, (("a", "content-length: 9"),), b"hello\r\n\r\n", DATE, closes=False))
+    size = whole_head(response)
+    assert size is not None
+    passed_on = here.passed_on(response, size, closes=closes)
+    assert (here.is_begun, here.is_complete, here.closes) == (True, True, closes)
+    assert passed_on.partition(b"\r\n\r\n")[2] == b"hello\r\n\r\n"
+    expected = alone.whole(200, (("a", "content-length: 9"),), b"hello\r\n\r\n", DATE, closes=closes)[0]
+    assert sorted(passed_on.partition(b"\r\n\r\n")[0].split(b"\r\n")) == sorted(expected[:-4].split(b"\r\n"))
+
+
+def test_only_one_whole_response_that_says_nothing_of_its_connection_is_passed_on_as_it_is() -> None:
+    parts = ResponseEncoder("POST", "1.1")
+    whole = begin(parts, KNOWN) + parts.add(b"hello", more=False)
+    assert whole_head(whole) == len(whole) - 5
+    closing = b"".join(ResponseEncoder("POST", "1.1").whole(200, (), b"hello", DATE, closes=True))
+    chunked = begin(ResponseEncoder("POST", "1.1"), UNKNOWN)
+    bodiless = begin(ResponseEncoder("DELETE", "1.1"), [], 204)
+    others = [b"", whole[:-1], whole + b"x", whole * 2, closing, chunked, bodiless, b"x" + whole, b"\r\n\r\n"]
+    # What ends in the head, or has a second length in its body, is another response than it seems.
+    others += [whole[:at] for at in range(len(whole))] + [whole.replace(b"content-length", b"x") + whole[-60:]]
+    assert [whole_head(other) for other in others] == [None] * len(others)
+
+
 def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> None:
     response = ResponseEncoder("POST", "1.1")
     assert begin(response, UNKNOWN).endswith(b"transfer-encoding: chunked\r\ndate: " + DATE + b"\r\n\r\n")
     assert not response.is_unsent
     assert response.add(b"", more=True) == b""
     assert response.add(b"x" * 17, more=True) == b"11\r\n" + b"x" * 17 + b"\r\n"
+    for size in (0, 17, 17, MAX_SHARED + 1):
+        assert response.part(b"x" * size) == response.add(b"x" * size, more=True)
     assert not response.is_cut, "the missing end shows by itself"
     assert response.add(b"a", more=False) == b"1\r\na\r\n0\r\n\r\n"
 
@@ -60,7 +88,7 @@ def test_a_client_of_http_1_0_gets_no_chunks() -> None:
     response = ResponseEncoder("GET", "1.0")
     head = begin(response, UNKNOWN)
     assert b"transfer-encoding" not in head
-    assert response.add(b"a", more=True) == b"a"
+    assert response.add(b"a", more=True) == response.part(b"a") == b"a"
     assert (response.is_complete, response.is_cut) == (False, True)
     assert response.add(b"", more=False) == b""
     assert (response.is_complete, response.is_cut) == (True, False)

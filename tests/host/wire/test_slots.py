@@ -89,6 +89,19 @@ def test_nothing_is_closed_before_all_regular_slots_are_taken() -> None:
     assert (first.closed, second.closed, third.closed) == (True, False, False)
 
 
+def test_the_connections_that_are_idle_lately_are_told_from_older_ones() -> None:
+    slots: Slots[Played] = Slots(4)
+    assert not slots.idle_since(0)
+    old, new = Played(), Played()
+    slots.add(old, 1)
+    slots.add(new, 5)
+    assert (slots.idle_since(4), slots.idle_since(5)) == (True, False)
+    slots.set_phase(new, Phase.REQUEST, 6)
+    assert (slots.idle_since(0.5), slots.idle_since(1)) == (True, False)
+    slots.set_phase(new, Phase.IDLE, 7)
+    assert slots.idle_since(6)
+
+
 def test_the_longest_idle_anonymous_connection_goes_whether_it_was_used_or_not() -> None:
     line = Line(3)
     a, b, c = line.idle(), line.open(), line.idle()

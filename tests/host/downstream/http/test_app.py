@@ -497,7 +497,9 @@ async def test_a_session_whose_token_is_withdrawn_while_it_opens_does_not_open(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(UpstreamServer, "recall", never)  # the store that it waits for is locked
-    async with open_http_app(listen=guarded(laptop=LAPTOP), settled=False) as (_, connection):
+    async with open_http_app(listen=guarded(laptop=LAPTOP), settled=False) as (world, connection):
+        levels = world.router.log_levels
+        before = levels.wanted_level("a", None, was_set=True)
         opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
         answer = bearer(connection, LAPTOP).send("POST", "/mcp", opening)
         await wait_all_tasks_blocked()
@@ -506,6 +508,7 @@ async def test_a_session_whose_token_is_withdrawn_while_it_opens_does_not_open(
         with trio.fail_after(10):
             await answer.complete.wait()
         assert (answer.status, "mcp-session-id" in answer.headers) == (401, False)
+        assert levels.wanted_level("a", None, was_set=True) == before  # nothing is kept for it
 
 
 async def test_tokens_stand_in_no_text() -> None:
@@ -534,7 +537,7 @@ async def test_tokens_stand_in_no_text() -> None:
 
 async def test_what_is_not_http_is_not_served(connection: Connection) -> None:
     with pytest.raises(RuntimeError, match="no websocket here"):
-        await connection._app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
+        await connection.app({"type": "websocket"}, None, None)  # type: ignore[arg-type]
 
 
 async def test_other_spellings_of_other_paths_are_nothing(connection: Connection) -> None:

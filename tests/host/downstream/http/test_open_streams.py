@@ -72,6 +72,16 @@ def test_all_transports_together_leave_connections_for_messages() -> None:
     Opened(streams, StreamKind.LISTEN, "desk")
     assert sum(each.ended for each in laptop) == 1
     assert len(streams) == MAX_TOTAL
+    others = MAX_TOTAL - MAX_STREAMS
+    assert streams.count() == {"standing": others, "sse": MAX_STREAMS - 1, "listen": 1}
+
+
+async def test_whoever_looks_at_the_clients_sees_how_many_streams_are_open() -> None:
+    async with open_http_app() as (_, client):
+        await client.open()
+        client.send("GET")
+        await trio.testing.wait_all_tasks_blocked()
+        assert client.clients.streams() == {"standing": 1, "sse": 0, "listen": 0}
 
 
 def test_a_stream_with_calls_goes_last() -> None:

@@ -13,10 +13,12 @@ from msgspec import Raw, structs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import RequestCharge
+from host.downstream.http import replies
 from host.downstream.http.replies import (
     KEEP_FINISHED,
     MAX_FINISHED,
     MAX_KEPT,
+    MAX_SHARED,
     STREAM_DEADLINE,
     STREAM_DELAY,
     EventStream,
@@ -25,10 +27,13 @@ from host.downstream.http.replies import (
 )
 from host.downstream.http.request import HttpRequest
 from host.downstream.http.security import CheckedHead
-from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
+from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success, write
+from host.jsonrpc.raw import encode
 from host.memory import Budget, Use, client_owner
 from host.source import SHARED
-from host.wire.asgi import CHUNK, Event, Headers, Immediate, Receive, Scope, Send, Wait, immediate
+from host.wire import client_socket
+from host.wire.asgi import CHUNK, Event, Headers, Immediate, Receive, Scope, Send, immediate
+from host.wire.client_socket import Buffer, ClientSocket
 from host.wire.deadlines import CallScope
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
@@ -103,10 +108,10 @@ async def test_a_reader_that_is_replaced_while_it_sends_takes_nothing_more() -> 
             self.taker.data += body
             return True
 
-        async def wait_client(self, seconds: float) -> Wait:
+        async def wait_client(self, seconds: float, sign: bytes) -> bool:
             await self.woken.wait()
             self.woken = trio.Event()
-            return Wait.WOKEN
+            return True
 
         def wake(self) -> None:
             self.woken.set()
@@ -130,6 +135,23 @@ async def test_a_reader_that_is_replaced_while_it_sends_takes_nothing_more() -> 
     assert second.messages == [-1, 0, 1]
     assert first.ended
     assert second.ended
+
+
+@pytest.mark.parametrize("size", [10, 2 * MAX_SHARED])
+async def test_streams_get_the_same_message_each_under_its_own_id(size: int) -> None:
+    streams = [stream_of(name, primes=False) for name in ("1", "1", "2", "1")]
+    streams[3].add(b"0")
+    notices = [Notification(method, encode(method * size)) for method in "ab"]
+    for notice in notices:
+        for stream in streams:
+            assert stream.enqueue(notice)
+    takers = [Taker() for _ in streams]
+    for stream, taker in zip(streams, takers, strict=True):
+        stream.end()
+        await stream.write_events(taker, -1)
+        assert taker.messages[-2:] == [json.loads(write(notice)) for notice in notices]
+    ids = [[event.id for event in EventParser().feed(taker.data) if isinstance(event, SseEvent)] for taker in takers]
+    assert ids == [["1-0", "1-1"], ["1-0", "1-1"], ["2-0", "2-1"], ["1-0", "1-1", "1-2"]]
 
 
 async def test_a_stream_that_grows_too_large_loses_its_oldest_events() -> None:
@@ -516,6 +538,40 @@ async def test_what_follows_an_event_that_is_too_long_for_one_step_comes_after_i
             stream.add(json.dumps(text).encode())
         stream.end()
         assert await told(client) == sent
+
+
+@pytest.mark.parametrize("passes", [0, 5])
+@pytest.mark.parametrize("name", [None, "1"])
+async def test_what_is_added_when_a_sign_of_life_is_not_taken_whole_comes_after_it(
+    name: str | None, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its reader has run, or while that sends the rest. It is charged until the client has it."""
+    write_now, is_torn, goes_on = ClientSocket._write_now, trio.Event(), trio.Event()
+
+    def tear(connection: ClientSocket, data: Buffer, more: bytes = b"") -> int:
+        if goes_on.is_set() or b"working" not in bytes(data):
+            return write_now(connection, data, more)
+        size = 0 if is_torn.is_set() else 2
+        is_torn.set()
+        return write_now(connection, data[:size])
+
+    monkeypatch.setattr(ClientSocket, "_write_now", tear)
+    monkeypatch.setattr(client_socket, "ALARMS_A_SECOND", 100)
+    monkeypatch.setattr(replies, "HEARTBEAT_INTERVAL", 0.05)
+    memory = Budget()
+    stream = EventStream(name, memory, client_owner(None), primes=False)
+    async with reading(stream) as client:
+        await is_torn.wait()
+        for _ in range(passes):
+            await trio.lowlevel.checkpoint()
+        for number in range(3):
+            stream.add(b"%d" % number)
+        assert memory.used > 0
+        goes_on.set()
+        stream.end()
+        assert await told(client) == [0, 1, 2]
+    stream.close()
+    assert memory.used == 0
 
 
 @pytest.mark.parametrize("name", [None, "1"])

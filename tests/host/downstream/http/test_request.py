@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import RequestCharge
-from host.downstream.http.request import HttpRequest, Rejected, read_charged_body, read_message
+from host.downstream.http.request import HttpRequest, Rejected, read_charged_body, read_message, with_body
 from host.downstream.http.security import MAX_BODY, CheckedHead
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests
@@ -48,6 +48,19 @@ async def test_a_body_that_does_not_come_is_given_up(connection: Connection, aut
     answer = await connection.get("POST", pieces=[b'{"jsonrpc"'])
     assert answer.status == 408
     assert trio.current_time() - began == pytest.approx(BODY_TIMEOUT, abs=0.1)
+
+
+async def test_a_body_that_is_read_once_more_is_charged_once() -> None:
+    async def receive() -> Event:
+        await trio.lowlevel.checkpoint()
+        return {"type": "http.request", "body": b"a" * 100, "more_body": False}
+
+    http_request = _request(receive, _unsent)
+    body = await read_charged_body(receive, http_request.charge)
+    size = http_request.charge._held.size
+    again = with_body(http_request, body)
+    assert await read_charged_body(again.receive, again.charge) == body
+    assert http_request.charge._held.size == size > 0
 
 
 async def test_a_body_is_put_together_from_its_parts() -> None:

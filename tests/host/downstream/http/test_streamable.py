@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Auth, Capacity, Isolation, Listen, Secret
 from host.downstream import sessions as sessions_module
 from host.downstream.http.replies import KEEP_FINISHED, MAX_KEPT, STREAM_DELAY
+from host.downstream.stored_sessions import IDLE_TIMEOUT
 from host.journal import InternalError
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import encode
@@ -91,7 +92,7 @@ async def test_a_call_that_takes_long_becomes_a_stream_with_signs_of_life(autoju
         assert not call.started.is_set()
         await trio.sleep(2 * HEARTBEAT_INTERVAL + STREAM_DELAY)
         assert call.streams
-        assert call.body == b"id: 1-0\nretry: 1000\ndata:\n\n" + b": working\n\n" * 2
+        assert call.body == b"id: 1.Nw-0\nretry: 1000\ndata:\n\n" + b": working\n\n" * 2
         server.says(asked["id"], {"content": []})
         await call.complete.wait()
         assert call.messages() == [{"jsonrpc": "2.0", "id": 7, "result": {"content": []}}]
@@ -101,9 +102,9 @@ async def test_a_call_that_takes_long_becomes_a_stream_with_signs_of_life(autoju
     ("revision", "begins"),
     [
         ("2024-11-05", b"data: "),
-        ("2025-03-26", b"id: 1-0\ndata: "),
-        ("2025-06-18", b"id: 1-0\ndata: "),
-        ("2025-11-25", b"id: 1-0\nretry: 1000\ndata:\n\nid: 1-1\ndata: "),
+        ("2025-03-26", b"id: 1.Nw-0\ndata: "),
+        ("2025-06-18", b"id: 1.Nw-0\ndata: "),
+        ("2025-11-25", b"id: 1.Nw-0\nretry: 1000\ndata:\n\nid: 1.Nw-1\ndata: "),
     ],
 )
 async def test_streams_begin_as_the_revision_has_them(revision: str, begins: bytes, autojump_clock: MockClock) -> None:
@@ -125,12 +126,12 @@ async def test_a_broken_stream_goes_on_where_it_was(autojump_clock: MockClock) -
         await server.notifies("notifications/progress", {"progressToken": token, "progress": 3})
         again = connection.another()
         again.session = connection.session
-        rest = again.send("GET", headers={"last-event-id": "1-1"})
+        rest = again.send("GET", headers={"last-event-id": "1.Nw-1"})
         assert [message["params"]["progress"] for message in await rest.wait_messages(2)] == [2, 3]
         server.says(asked["id"], {"content": []})
         await rest.complete.wait()
         assert rest.messages()[-1]["result"] == {"content": []}
-        late = await again.get("GET", headers={"last-event-id": "1-3"})
+        late = await again.get("GET", headers={"last-event-id": "1.Nw-3"})
         assert late.messages() == [rest.messages()[-1]]
 
 
@@ -168,11 +169,31 @@ async def test_a_finished_stream_is_kept_for_a_while_and_no_longer(autojump_cloc
         server.says(asked["id"], {"content": []})
         await call.complete.wait()
         await trio.sleep(KEEP_FINISHED - 10)
-        assert len((await connection.get("GET", headers={"last-event-id": "1-0"})).messages()) == 1
+        assert len((await connection.get("GET", headers={"last-event-id": "1.Nw-0"})).messages()) == 1
         await trio.sleep(80)
-        begun = connection.another(connection.session).send("GET", headers={"last-event-id": "1-0"})
+        late = await connection.another(connection.session).get("GET", headers={"last-event-id": "1.Nw-0"})
+        assert_lost(late, 7)
+
+
+def assert_lost(rest: Response, id: int | str) -> None:
+    """The one answer is that the answer to this request is lost, with which its client waits no longer."""
+    (answer,) = rest.messages()
+    assert (rest.status, answer["id"], answer["error"]["code"]) == (200, id, 503)
+    assert "may have been carried out" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("id", [7, -(2**63), "", "a-b.c", "\U0001f600" * 60])
+async def test_a_call_whose_stream_is_lost_is_answered_with_that(id: int | str, autojump_clock: MockClock) -> None:
+    """Also in another process of the session, which knows nothing of the call."""
+    async with calling({**CALL, "id": id}) as (_, connection, call, _):
         await trio.sleep(1)
-        assert (begun.status, begun.messages()) == (200, [])
+        last = call.body.split(b"\n")[0].removeprefix(b"id: ").decode()
+        other = connection.another()
+        await other.open()
+        assert_lost(await other.get("GET", headers={"last-event-id": last}), id)
+        begun = other.send("GET")
+        await trio.sleep(1)
+        assert (begun.status, begun.messages()) == (200, []), "the standing stream is still to be had"
 
 
 async def test_a_cancelled_call_gets_nothing_more() -> None:
@@ -440,7 +461,7 @@ async def test_the_oldest_idle_session_makes_room() -> None:
 
 async def test_sessions_that_nobody_uses_are_forgotten(autojump_clock: MockClock) -> None:
     async with open_session() as (_, connection):
-        await trio.sleep(sessions_module.IDLE_TIMEOUT + 120)
+        await trio.sleep(IDLE_TIMEOUT + 120)
         assert (await connection.get("POST", body=PING)).status == 404
 
 
@@ -899,7 +920,7 @@ async def test_a_call_outlives_its_client_and_its_answer_waits(autojump_clock: M
     async with calling() as (server, connection, _, asked):
         await trio.sleep(1)
         connection.leaves.set()
-        rest = connection.another(connection.session).send("GET", headers={"last-event-id": "1-0"})
+        rest = connection.another(connection.session).send("GET", headers={"last-event-id": "1.Nw-0"})
         await trio.sleep(30)
         server.says(asked["id"], {"content": []})
         await rest.complete.wait()
@@ -1161,7 +1182,7 @@ async def test_a_client_that_left_while_it_was_asked_can_still_answer(autojump_c
         question = later(nursery, lambda: server.asks("elicitation/create", FORM, about=asked["id"]))
         await trio.sleep(30)
         again = connection.another(connection.session)
-        rest = again.send("GET", headers={"last-event-id": "1-0"})
+        rest = again.send("GET", headers={"last-event-id": "1.Nw-0"})
         (put,) = await rest.wait_messages(1)
         assert await again.notify({"id": put["id"], "result": {"action": "cancel"}}) == 202
         assert await question.comes() == {"action": "cancel"}

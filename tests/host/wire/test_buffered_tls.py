@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from host.wire.buffered_tls import OVERHEAD, BufferedTls
 from host.wire.certificate import Certificate
-from host.wire.server_tls import OVERHEAD, ServerTls
 from tests.kit.certificates import write_certificate
 
 
@@ -28,7 +28,7 @@ class Client:
             return False
         return True
 
-    def meets(self, server: ServerTls, step: int = 65536) -> None:
+    def meets(self, server: BufferedTls, step: int = 65536) -> None:
         """Both shake hands. The server gets `step` bytes at a time."""
         is_done = False
         while not is_done:
@@ -45,8 +45,8 @@ def cert(tmp_path: Path) -> Path:
     return tmp_path / "cert.pem"
 
 
-def made(cert: Path, protocol: str = "http/1.1") -> ServerTls:
-    return ServerTls(Certificate(cert, cert.parent / "key.pem").contexts[protocol])
+def made(cert: Path, protocol: str = "http/1.1") -> BufferedTls:
+    return BufferedTls(Certificate(cert, cert.parent / "key.pem").contexts[protocol])
 
 
 @pytest.mark.parametrize("protocol", ["http/1.1", "h2"])

@@ -1,0 +1,336 @@
+"""The command `history`: the calls of all hosts of the user, searched in an index of the audit."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from datetime import datetime
+from itertools import chain
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from host.cli.audit import tell_streams
+from host.cli.common import AgeType, CallId, Selection, is_confirmed, pass_selection, selection_options, state_option
+from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.names import CALLER, OWN_TOOL, SERVER
+from host.cli.signals import allow_interrupts
+from host.cli.terminal import announced, cut, printable
+
+if TYPE_CHECKING:
+    from host.cli.targets import DecisionScope
+    from host.history.index import HistoryIndex
+    from host.history.search import CallFilter, HistoryRow
+    from host.storage.directory import State
+
+FOLLOW_INTERVAL = 0.5
+"""Seconds between two looks at the audit that is followed."""
+MOST_PENDING = 500
+"""Calls without an outcome that are waited for; the oldest are given up."""
+MOST_NAMES = 20
+"""Names that are proposed in place of one that is not known, and similar to none."""
+ANOTHER_INDEX = (
+    "the index was built again, so calls that ended in the last seconds may be missing here; "
+    "colonnade history without --follow has them"
+)
+_COLUMNS = "{:<19}  {:<16}  {:<16}  {:<14}  {:<28}  {:<7}  {:<16}  {:>10}  {:>9}  {:<16}  {}"
+_TITLES = ("TIME", "CALLER", "CLIENT", "SERVER", "ENTRY", "VERDICT", "OUTCOME", "DURATION", "BYTES", "ID", "RULE")
+_WIDTHS = (19, 16, 16, 14, 28, 7, 16, 10, 9, 16)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--since", metavar="AGE", type=AgeType(), help="Only calls of the last 15m, 2h, 7d.")
+@click.option("--until", metavar="AGE", type=AgeType(), help="Only calls before that.")
+@click.option("--caller", metavar="NAME", type=CALLER, help="Only calls of this caller.")
+@click.option("--client", metavar="NAME", help="Only calls of clients that call themselves so, or of this program.")
+@click.option("--server", metavar="NAME", type=SERVER, help="Only calls of this server.")
+@click.option("--tool", metavar="NAME", type=OWN_TOOL, help="Only calls of this tool, by its own name at the server.")
+@click.option("--verdict", type=click.Choice(("allow", "ask", "deny")), help="Only calls with this verdict.")
+@click.option(
+    "--outcome",
+    metavar="WORD",
+    help="Only calls that ended so: answered, error, failed, called, pending, unknown; or requests that were refused "
+    "because they are denied, held, missing.",
+)
+@click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="The most calls.")
+@click.option("--follow", is_flag=True, help="Go on with calls as they end.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+@selection_options
+@click.pass_context
+def history(
+    context: click.Context,
+    selection: Selection,
+    since: int | None,
+    until: int | None,
+    caller: str | None,
+    client: str | None,
+    server: str | None,
+    tool: str | None,
+    verdict: str | None,
+    outcome: str | None,
+    limit: int,
+    follow: bool,
+    as_json: bool,
+) -> int:
+    """Search the calls of the past, the newest last.
+
+    Without a command: print the calls, and the requests that were refused, to which all options apply. With --config,
+    only those of hosts of FILE.
+    """
+    if context.invoked_subcommand is not None:
+        return DONE
+    from host.history.index import as_time
+    from host.history.search import CallFilter, newest_place, search
+
+    if follow and until is not None:
+        raise click.UsageError("--until does not go with --follow.", context)
+    state = selection.open_state()
+    allow_interrupts()
+    tell_streams(state, ", so there is no history of its calls")
+    now = time.time()
+    with closing(_open_index(state)) as index, _as_command_failures():
+        _read_on(index)
+        place = newest_place(index)
+        wanted = CallFilter(
+            since=None if since is None else as_time(now - since),
+            before=None if until is None else as_time(now - until),
+            caller=caller,
+            client=client,
+            server=server,
+            tool=tool,
+            verdict=verdict,
+            outcome=outcome,
+            configs=_configs(index, selection),
+            limit=limit,
+        )
+        rows = search(index, wanted)[::-1]
+        if not rows and (unknown := _unknown_name(index, wanted, selection.scope())):
+            if not follow:
+                raise CommandFailed(unknown)
+            print(f"colonnade: {unknown}", file=sys.stderr)
+        if not as_json:
+            print(_COLUMNS.format(*_TITLES))
+        for row in chain(rows, _follow(index, wanted, place, rows) if follow else ()):
+            print(json.dumps(_members(row)) if as_json else _line(row), flush=follow)
+    return DONE
+
+
+def _open_index(state: State) -> HistoryIndex:
+    """The index, which keeps what the audit has, since the command does not know what each host would keep."""
+    from host.history.index import Bounds, HistoryIndex
+
+    return HistoryIndex(state.path, state.audit, Bounds(keep=math.inf))
+
+
+@contextmanager
+def _as_command_failures() -> Iterator[None]:
+    from host.history.index import HistoryUnavailable
+
+    try:
+        yield
+    except HistoryUnavailable as problem:
+        raise CommandFailed(printable(str(problem))) from problem
+
+
+def _read_on(index: HistoryIndex) -> None:
+    """Take over what the audit has by now. What is missing is said."""
+    from host.history.index import HistoryUnavailable
+
+    try:
+        with announced("for the index of the audit, which takes long only the first time"):
+            while index.read_on():
+                pass
+            index.trim()
+    except HistoryUnavailable as problem:
+        print(f"colonnade: the newest calls are missing: {printable(str(problem))}", file=sys.stderr)
+    for remark in index.remarks():
+        print(f"colonnade: {printable(remark)}", file=sys.stderr)
+
+
+def _configs(index: HistoryIndex, selection: Selection) -> list[str] | None:
+    """The names that the audit has for the configuration that is selected.
+
+    Raises:
+        CommandFailed: it has none, and there is no such file: a mistyped name must not look like a quiet day.
+    """
+    from host.history.search import configurations
+
+    if selection.config is None:
+        return None
+    real = os.path.realpath(selection.config)
+    names = [name for name in configurations(index) if os.path.realpath(name) == real]
+    if not names and not os.path.exists(real):
+        raise CommandFailed(f"there is no file {printable(real)}, and the history has no call of its hosts")
+    return names
+
+
+def _unknown_name(index: HistoryIndex, wanted: CallFilter, scope: DecisionScope) -> str:
+    """A sentence on a name of which there is no call at all, and which may be mistyped; empty if there is none. A
+    server of a configuration need not have been called."""
+    from host.cli.suggest import did_you_mean
+    from host.history.search import OUTCOMES, names_in
+    from host.sanitize import visible
+
+    for what in ("caller", "server", "tool", "outcome"):
+        name = getattr(wanted, what)
+        if name is None:
+            continue
+        names = {*names_in(index, what), *(OUTCOMES if what == "outcome" else ())}
+        if name not in names and what == "server":
+            names.update(server for target in scope.all() for server in target.servers())
+        if name not in names:
+            known = ", ".join(sorted(map(visible, names))[:MOST_NAMES])
+            remedy = did_you_mean(name, names) or f"it has calls of {known or 'none'}"
+            return f"the history has no call of the {what} {visible(name)!r}; {remedy}"
+    return ""
+
+
+def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable[HistoryRow]) -> Iterator[HistoryRow]:
+    """The calls that end from now on, and refused requests, for ever. While the index cannot be used, that is said, and
+    made up for."""
+    from host.history.index import HistoryUnavailable
+    from host.history.search import later_than, newest_place
+
+    pause = Event()
+    known = {row.place for row in shown}
+    pending = dict.fromkeys(row.place for row in shown if row.is_pending)
+    openings, problem = index.openings, ""
+    while True:
+        try:
+            while index.read_on():
+                pass
+            if index.openings > openings:
+                openings, place = index.openings, newest_place(index)
+                known.clear()
+                pending.clear()
+                print(f"colonnade: {ANOTHER_INDEX}", file=sys.stderr)
+            rows, problem = later_than(index, place, pending, wanted), ""
+        except HistoryUnavailable as now:
+            if not problem:
+                print(f"colonnade: the newest calls are missing: {printable(str(now))}", file=sys.stderr)
+            rows, problem = [], str(now)
+        for row in rows:
+            place = max(place, row.place)
+            if row.is_pending:
+                pending[row.place] = None
+            elif row.place in pending or row.place not in known:
+                pending.pop(row.place, None)
+                if wanted.has_outcome(row):
+                    yield row
+        while len(pending) > MOST_PENDING:
+            del pending[next(iter(pending))]
+        pause.wait(FOLLOW_INTERVAL)
+
+
+def _members(row: HistoryRow) -> dict[str, object]:
+    return {name: value for name, value in row.as_data().items() if name != "place"}
+
+
+def _line(row: HistoryRow) -> str:
+    """A call as one line of the table, with what --caller and --client take. Times are local."""
+    taken = row.seconds
+    duration = "" if taken is None else f"{taken * 1000:,.1f} ms" if taken < 10 else f"{taken:,.1f} s"
+    size = "" if row.received is None else f"{row.received:,}"
+    outcome = (row.outcome or ("pending" if row.is_pending else "")) + (f" x{row.count:,}" if row.count > 1 else "")
+    entry = f"{row.kind} {row.item}".strip()
+    who = (row.caller or row.client, row.agent or row.program)
+    cells = (_local(row.time), *who, row.server, entry, row.verdict, outcome, duration, size, row.id)
+    shown = (cut(printable(cell), width) for cell, width in zip(cells, _WIDTHS, strict=True))
+    return _COLUMNS.format(*shown, printable(row.rule)).rstrip()
+
+
+def _local(time: str) -> str:
+    try:
+        return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:  # of a line that somebody wrote into the audit
+        return time
+
+
+@history.command()
+@click.argument("id", metavar="ID", type=CallId())
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@state_option
+@pass_selection
+def show(selection: Selection, id: str, as_json: bool) -> int:
+    """Show a call with its records of the audit. ID is as in the list."""
+    from host.history.search import contents_of
+
+    state = selection.open_state()
+    allow_interrupts()
+    row, records = find_call(state, id)
+    if as_json:
+        print(json.dumps({**_members(row), "records": records}))
+        return DONE
+    for name, value in _members(row).items():
+        if value not in ("", None):
+            print(f"{name + ':':<10} {printable(str(value))}")
+    for line in content_lines(contents_of(records)):
+        print(line)
+    for record in records:
+        print(json.dumps(record))
+    if not records:
+        print(f"colonnade: its record is not in the audit any more ({row.file})", file=sys.stderr)
+    return DONE
+
+
+def content_lines(contents: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Arguments and result of a call, as `contents_of` has them, for a terminal."""
+    marks = {"json": "", "redacted": " (redacted)", "left_out": " (left out)"}
+    return [f"{name}{marks[how]}: {printable(text)}" for name, kept in contents.items() for how, text in kept.items()]
+
+
+def find_call(state: State, id: str) -> tuple[HistoryRow, list[dict[str, object]]]:
+    """The call of this name, with its records; none if they are not there any more.
+
+    Raises:
+        CommandFailed: there is no such call, or it cannot be read.
+    """
+    from host.history.search import call_named, records_of
+
+    with closing(_open_index(state)) as index, _as_command_failures():
+        _read_on(index)
+        row = call_named(index, id)
+    if row is None:
+        raise CommandFailed(f"the history has no call {id}, or several that begin so; colonnade history lists them")
+    try:
+        return row, records_of(state.audit, row)
+    except OSError as problem:
+        raise CommandFailed(f"{row.file} cannot be read: {problem.strerror}") from problem
+
+
+@history.command("forget")
+@click.argument("caller", metavar="CALLER", type=CALLER)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@state_option
+@pass_selection
+def forget_caller(selection: Selection, caller: str, yes: bool) -> int:
+    """Forget the calls of a caller so far. The audit keeps its records until its own retention deletes them."""
+    from host.history.forgotten import forget
+    from host.history.index import HistoryUnavailable, as_time
+    from host.history.search import CallFilter
+
+    state = selection.open_state()
+    allow_interrupts()
+    if not yes and not is_confirmed(f"Forget all calls of {printable(caller)} so far?"):
+        return FAILED
+    with closing(_open_index(state)) as index:
+        unknown = ""
+        with suppress(HistoryUnavailable):  # it is forgotten all the same
+            _read_on(index)
+            unknown = _unknown_name(index, CallFilter(caller=caller), selection.scope())
+        try:
+            forget(state.path, caller, as_time(time.time()))
+        except OSError as problem:
+            raise CommandFailed(f"that cannot be stored: {problem.strerror}") from problem
+        with _as_command_failures():
+            index.trim()
+    if unknown:
+        print(f"colonnade: {unknown}", file=sys.stderr)
+    print(f"The history has no calls of {printable(caller)} before this moment.")
+    return DONE

@@ -1,0 +1,321 @@
+"""Searches in the history: which calls are wanted, and what is said of each."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from host.audit.records import CONTENT_MEMBERS, parse
+from host.history.index import HistoryIndex
+
+MOST_ROWS = 500
+"""Rows of one search."""
+UNKNOWN = "unknown"
+"""The outcome of a call whose host has ended without writing one: it was killed."""
+OUTCOMES = ("answered", "error", "failed", "called", "pending", UNKNOWN)
+"""The outcomes that are there always, whatever calls there are."""
+_COLUMNS = (
+    *("time", "what", "caller", "client", "agent", "program", "view", "server", "kind", "item", "method", "verdict"),
+    *("rule", "approver", "outcome", "sent", "received", "count", "seq"),
+)
+_NAMES = {
+    "server": "SELECT server FROM call",
+    "tool": "SELECT item FROM call",
+    "caller": "SELECT caller FROM call UNION SELECT client FROM call",
+    "outcome": "SELECT substr(outcome, 1, instr(outcome || ' ', ' ') - 1) FROM call",
+}
+_UNENDED = "call.outcome IS NULL AND call.verdict <> 'deny'"
+"""The condition for calls that were sent and have no outcome."""
+_IS_RUNNING = "call.chain IN (SELECT chain FROM running)"
+_TOLD = {"outcome": f"CASE WHEN {_UNENDED} AND NOT {_IS_RUNNING} THEN '{UNKNOWN}' ELSE call.outcome END"}
+_SELECTED = ", ".join(_TOLD.get(name, f"call.{name}") for name in _COLUMNS)
+_FROM = "FROM call JOIN file ON file.id = call.file"
+_SELECT = f"SELECT call.id, hash, file.name, file.config, micros, {_SELECTED} {_FROM}"
+
+
+class CallFilter(Struct, frozen=True, kw_only=True):
+    """The calls that are wanted: those to which all that is given applies.
+
+    Attributes:
+        since, before: Times, as in records.
+        caller: The name of a caller, or what its client is called in the log.
+        client: The name that a client gives itself, with or without the version, or the program that it is.
+        tool: The own name of a tool, prompt or resource.
+        verdict: `allow`, `ask` or `deny`.
+        outcome: One word of OUTCOMES, or why a request was refused.
+        configs: The configuration files whose hosts are meant; None for all.
+        beyond: The place after which rows are wanted; see `HistoryRow.place`.
+        only: The name of an access token whose own calls alone may be seen; None for all. No refused attempt is among
+            them: its reason would say whether what is hidden from a caller exists.
+    """
+
+    since: str | None = None
+    before: str | None = None
+    caller: str | None = None
+    client: str | None = None
+    server: str | None = None
+    tool: str | None = None
+    verdict: str | None = None
+    outcome: str | None = None
+    configs: Iterable[str] | None = None
+    beyond: int | None = None
+    only: str | None = None
+    limit: int = 100
+
+    def conditions(self) -> dict[str, tuple[object, ...]]:
+        """Conditions in SQL, with their values."""
+        given: dict[str, tuple[object, ...]] = {}
+        if self.since is not None:
+            given["call.time >= ?"] = (self.since,)
+        if self.before is not None:
+            given["call.time < ?"] = (self.before,)
+        if self.caller is not None:
+            given["? IN (call.caller, call.client)"] = (self.caller,)
+        if self.client is not None:
+            begins = f"{self.client} "
+            given["? IN (substr(call.agent || ' ', 1, ?), substr(call.program, 1, ?))"] = (begins, *2 * (len(begins),))
+        for column, value in (("server", self.server), ("item", self.tool), ("verdict", self.verdict)):
+            if value is not None:
+                given[f"call.{column} = ?"] = (value,)
+        if self.outcome == "pending":
+            given[f"{_UNENDED} AND {_IS_RUNNING}"] = ()
+        elif self.outcome == UNKNOWN:
+            given[f"{_UNENDED} AND NOT {_IS_RUNNING}"] = ()
+        elif self.outcome is not None:
+            begins = f"{self.outcome} "
+            given["substr(call.outcome || ' ', 1, ?) = ?"] = (len(begins), begins)
+        seen = _within(self.configs, self.only)
+        if self.beyond is not None:
+            # Of what may be seen, too: the place of another's call would tell when it was.
+            mark = " AND ".join(("call.id = ?", *seen))
+            given[f"(call.time, call.seq, call.id) < (SELECT time, seq, call.id {_FROM} WHERE {mark})"] = (
+                self.beyond,
+                *chain.from_iterable(seen.values()),
+            )
+        return {**given, **seen}
+
+    def has_outcome(self, row: HistoryRow) -> bool:
+        """Whether the row has the outcome that is wanted."""
+        if self.outcome == "pending":
+            return row.is_pending
+        return self.outcome is None or f"{row.outcome or ''} ".startswith(f"{self.outcome} ")
+
+
+class HistoryRow(Struct, frozen=True):
+    """A call, or a request that was refused, in plain data.
+
+    Attributes:
+        id: The name of the call: the first 16 digits of the hash of its record.
+        place: Its place in the index, for `CallFilter.beyond`. Another index has others.
+        file, seq: The file of the audit, and the number of the record there.
+        config: The configuration of the host.
+        what: `call`, `attempt` (refused, `count` times) or `question` (a person was asked, and did not allow it).
+        agent: What the client calls itself, unchecked.
+        program: The program that a client over stdio is, with its process.
+        item: The own name of the tool, or the URI; of an attempt, as the caller wrote it.
+        outcome: None while there is none; `unknown` if the host ended without writing one.
+        seconds: The duration.
+        sent, received: Bytes of the arguments, and of the result.
+    """
+
+    id: str
+    place: int
+    file: str
+    seq: int
+    config: str
+    time: str
+    what: str
+    caller: str
+    client: str
+    agent: str
+    program: str
+    view: str
+    server: str
+    kind: str
+    item: str
+    method: str
+    verdict: str
+    rule: str
+    approver: str
+    outcome: str | None
+    seconds: float | None
+    sent: int | None
+    received: int | None
+    count: int
+
+    def as_data(self) -> dict[str, object]:
+        return {**asdict(self), "pending": self.is_pending}
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the call was sent and goes on, as far as is known."""
+        return self.outcome is None and self.verdict != "deny"
+
+
+def search(index: HistoryIndex, wanted: CallFilter) -> list[HistoryRow]:
+    """The calls that are wanted, the newest first.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    return _rows(
+        index,
+        wanted.conditions(),
+        "ORDER BY call.time DESC, call.seq DESC, call.id DESC LIMIT ?",
+        min(wanted.limit, MOST_ROWS),
+    )
+
+
+def _within(configs: Iterable[str] | None, only: str | None) -> dict[str, tuple[object, ...]]:
+    """The conditions of `CallFilter` for what may be seen."""
+    given: dict[str, tuple[object, ...]] = {}
+    if configs is not None:
+        names = tuple(configs)
+        given[f"file.config IN ({', '.join('?' * len(names))})"] = names
+    if only is not None:
+        given["call.caller = ? AND call.what <> 'attempt'"] = (only,)
+    return given
+
+
+def call_named(
+    index: HistoryIndex,
+    id: str,
+    place: int | None = None,
+    configs: Iterable[str] | None = None,
+    only: str | None = None,
+) -> HistoryRow | None:
+    """The call of this name, or the only one whose name begins so; None if there is none. All are looked at, unless it
+    is at the place where it was found before. `configs` and `only`: see `CallFilter`.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    named = {**_within(configs, only), "call.hash >= ? AND call.hash < ?": (id, f"{id}g")}
+    found = [] if place is None else _rows(index, {**named, "call.id = ?": (place,)}, "LIMIT ?", 1)
+    found = found or _rows(index, named, "LIMIT ?", 2)
+    return found[0] if len(found) == 1 else None
+
+
+def newest_place(index: HistoryIndex) -> int:
+    """The place of the call that was added last; 0 if there is none.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    return index.select(lambda database: int(database.execute("SELECT max(id) FROM call").fetchone()[0] or 0))
+
+
+def later_than(index: HistoryIndex, place: int, pending: Iterable[int], wanted: CallFilter) -> list[HistoryRow]:
+    """The calls that were added after this place, and those at the pending ones, in the order in which they were added,
+    whatever their outcome.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    places = tuple(pending)
+    condition = f"(call.id > ? OR call.id IN ({', '.join('?' * len(places))}))"
+    conditions = {**replace(wanted, outcome=None).conditions(), condition: (place, *places)}
+    return _rows(index, conditions, "ORDER BY call.id LIMIT ?", 2 * MOST_ROWS)
+
+
+def names_in(index: HistoryIndex, what: str) -> list[str]:
+    """The names of which the index has calls.
+
+    Args:
+        what: `server`, `tool`, `caller` or `outcome`, as in `CallFilter`.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    query = f"SELECT DISTINCT * FROM ({_NAMES[what]})"
+    return index.select(lambda database: [name for (name,) in database.execute(query) if name])
+
+
+def configurations(index: HistoryIndex) -> list[str]:
+    """The configurations of which the index has calls.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    return index.select(lambda database: [name for (name,) in database.execute("SELECT DISTINCT config FROM file")])
+
+
+def _rows(
+    index: HistoryIndex, conditions: Mapping[str, tuple[object, ...]], order: str, limit: int
+) -> list[HistoryRow]:
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    values = (*(value for given in conditions.values() for value in given), limit)
+
+    def select(database: sqlite3.Connection) -> list[HistoryRow]:
+        chains = ", ".join(map(str, sorted(index.running(database)))) or "0"
+        running = f"WITH running(chain) AS (SELECT chain FROM file WHERE chain IN ({chains}))"
+        return [_row(row) for row in database.execute(f"{running} {_SELECT}{where} {order}", values)]
+
+    return index.select(select)
+
+
+def _row(row: tuple[Any, ...]) -> HistoryRow:
+    place, id, file, config, micros, *others = row
+    told = {name: value for name, value in zip(_COLUMNS, others, strict=True) if value is not None}
+    numbers = {name: told.pop(name, None) for name in ("sent", "received", "outcome")}
+    texts = dict.fromkeys((name for name in _COLUMNS if name not in (*numbers, "count")), "")
+    return HistoryRow(
+        id=id,
+        place=place,
+        file=file,
+        config=config,
+        seconds=None if micros is None else micros / 1_000_000,
+        **{**texts, "count": 1, **told, **numbers},
+    )
+
+
+def records_of(audit: Path, row: HistoryRow) -> list[dict[str, object]]:
+    """The records of the audit that a row was made of: its decision, and its outcome where it is in the same file. None
+    if the file was deleted.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found: list[dict[str, object]] = []
+    with suppress(FileNotFoundError, ValueError), (audit / row.file).open("rb") as file:  # ValueError: it is empty
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            decision = _line_with(data, b'"hash":"sha256:%b' % row.id.encode(), 0)
+            if decision is None:
+                return found
+            at, record = decision
+            found.append(record)
+            if row.outcome is not None and row.what == "call":
+                outcome = _line_with(data, b'"of":%d,' % row.seq, at)
+                found += [] if outcome is None else [outcome[1]]
+    return found
+
+
+def contents_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The `arguments` and the `result` of a call, as far as its records have them: each with the one member that
+    `host.audit.contents.Contents` gives. Nothing of what was not kept."""
+    found: dict[str, dict[str, str]] = {}
+    for record in records:
+        for name, member in (("arguments", "args"), ("result", "result")):
+            if isinstance(kept := record.get(member), Mapping):
+                told = {how: kept[how] for how in CONTENT_MEMBERS if isinstance(kept.get(how), str)}
+                found |= {name: told} if told else {}
+    return found
+
+
+def _line_with(data: mmap, mark: bytes, begin: int) -> tuple[int, dict[str, object]] | None:
+    """The first record after this place whose line has a mark, which no text in a record can have, and the place where
+    it ends."""
+    at = data.find(mark, begin)
+    if at < 0:
+        return None
+    end = data.find(b"\n", at)
+    line = parse(data[data.rfind(b"\n", 0, at) + 1 : end + 1])
+    return None if line is None else (end, line.record)

@@ -1,0 +1,98 @@
+"""Trace context in messages: `traceparent`, `tracestate` and `baggage` of `_meta`, and headers of the same names (W3C
+Trace Context level 1, W3C Baggage; MCP's SEP-414 has them in `_meta` without a prefix).
+
+A peer writes what it likes there, so only what has the right form, and is short, is read or passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from host.jsonrpc.conversation import Params
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
+from host.protocol.meta import META
+
+TRACEPARENT, TRACESTATE, BAGGAGE = "traceparent", "tracestate", "baggage"
+KEYS = (TRACEPARENT, TRACESTATE, BAGGAGE)
+MAX_TRACESTATE = 512
+"""Characters that a `tracestate` may have; those that pass it on must keep at least as many ("tracestate Limits")."""
+MAX_BAGGAGE = 8192
+"""Bytes that a `baggage` may have ("Limits")."""
+SAMPLED = 1
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_TRACESTATE = re.compile(r"[\x20-\x7e]+(?<! )")
+_MAY_SAY_ONE = re.compile(rb'\\|"(?:traceparent|tracestate|baggage)"|\A\s*[^{\s]')
+"""The sign of a context in an object, maybe in an escaped form; or a beginning that no object has."""
+_BAGGAGE = re.compile(r"[\x20-\x7e]+")
+
+
+class TraceContext(NamedTuple):
+    """A place in a trace: of the span that called, or is to be called from."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+    state: str = ""
+    baggage: str = ""
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
+
+    def as_members(self) -> bytes:
+        """As members of an object of JSON."""
+        if not self.state and not self.baggage:
+            return f'"{TRACEPARENT}":"{self.traceparent}"'.encode()
+        return bytes(encode_object({name: encode(text) for name, text in self.headers()}))[1:-1]
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """As headers of a request of HTTP."""
+        found = (TRACEPARENT, self.traceparent), (TRACESTATE, self.state), (BAGGAGE, self.baggage)
+        return tuple(each for each in found if each[1])
+
+
+def read_context(traceparent: str | None, tracestate: str | None, baggage: str | None) -> TraceContext | None:
+    """The context that these texts of a peer say; None if they say none. What is wrong in the others is left out."""
+    found = _TRACEPARENT.fullmatch(traceparent or "")
+    if found is None or len(found[0]) > 512:
+        return None
+    version, trace_id, span_id = found[1], int(found[2], 16), int(found[3], 16)
+    if version == "ff" or not trace_id or not span_id or (version == "00" and found[5]):
+        return None
+    state = tracestate if tracestate and len(tracestate) <= MAX_TRACESTATE and _TRACESTATE.fullmatch(tracestate) else ""
+    more = baggage if baggage and len(baggage) <= MAX_BAGGAGE and _BAGGAGE.fullmatch(baggage) else ""
+    return TraceContext(trace_id, span_id, bool(int(found[4], 16) & SAMPLED), state, more)
+
+
+def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
+    """The context in the `_meta` of a request."""
+    meta = (params or {}).get(META)
+    if meta is None or b'"traceparent"' not in bytes(meta) or not is_object(meta):
+        return None
+    found = members(meta)
+    texts: list[str | None] = []
+    for key in KEYS:
+        try:
+            texts.append(string(found[key]))
+        except (KeyError, ValueError):
+            texts.append(None)
+    return read_context(*texts)
+
+
+def with_context(params: Params, context: TraceContext) -> dict[str, Raw]:
+    """The params of a request that is called from there, and from nowhere else."""
+    changed = dict(members(params or EMPTY_OBJECT) if params is None or isinstance(params, Raw) else params)
+    meta = bytes(changed.get(META, EMPTY_OBJECT))
+    if _MAY_SAY_ONE.search(meta):
+        if not is_object(meta):
+            return changed
+        meta = bytes(encode_object({name: each for name, each in members(meta).items() if name not in KEYS}))
+    # Every call with traces passes here, so that what is there is not read, but joined.
+    end = meta.rindex(b"}")
+    comma = b"" if meta[:end].strip() == b"{" else b","
+    changed[META] = Raw(meta[:end] + comma + context.as_members() + b"}")
+    return changed

@@ -1,0 +1,328 @@
+"""Counts of a running host for its metrics: of the requests that are observed, and of what the journal tells.
+
+Plain dicts, since a call takes 300 µs and one step of a metric of the library takes 2. Labels are bounded: ids of the
+configuration, fixed words, known codes. None is a caller's name, or a word that a caller or a server has written,
+except the names of tools, for which the configuration must ask.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import accumulate
+from time import perf_counter
+from typing import Any, ClassVar, Literal
+
+from msgspec import Raw, Struct
+
+from config import HttpServer, ServerSpec
+from host.client_process import ClientTransport
+from host.errors import ColonnadeError
+from host.journal import (
+    UNKNOWN_HOP,
+    AttemptRefused,
+    AttemptsUnnamed,
+    ConfigReloaded,
+    DecisionMade,
+    Hop,
+    InternalError,
+    Journal,
+    LoggedIn,
+    LoginFailed,
+    MessageDropped,
+    RequestCompleted,
+    ServerFailed,
+    ServerReady,
+    ServerStopped,
+    TokenNotRefreshed,
+)
+from host.jsonrpc.conversation import Params
+from host.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    PARSE_ERROR,
+    Failure,
+    Id,
+    ParsedInput,
+    Request,
+    Success,
+)
+from host.jsonrpc.raw import members, string
+from host.peer.outstanding import PeerError
+from host.peer.peer import Peer, SendRequest
+from host.protocol.known_params import KNOWN_PARAMS
+from host.protocol.methods import DISCOVER, INITIALIZE, PING, TOOLS_CALL
+from host.protocol.server_requests import METHODS as SERVER_REQUESTS
+from host.protocol.server_requests import URL_REQUIRED
+from host.protocol.versions import SERVED
+from host.telemetry import names
+from host.telemetry.names import Metric
+from host.upstream.results import is_error
+from host.wire.asgi import Headers
+
+BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+"""Upper limits of the buckets of durations, in seconds (the conventions, "Metric: mcp.server.operation.duration")."""
+MAX_TOOLS = 1000
+"""Tools that are told apart. Servers may have any number, and other ones each day."""
+LONGEST_TOOL = 128
+"""Characters of the name of a tool that is told: as many as MCP wants it to have (2025-11-25, "Tool Names")."""
+OTHER, TOOL_ERROR, CANCELLED, OK = "_OTHER", "tool_error", "cancelled", ""
+"""Values of `error_type`: the first two are those of the conventions, for which an operation without an error has no
+such attribute, which in Prometheus is an empty label."""
+KNOWN_METHODS = frozenset({*KNOWN_PARAMS, *SERVER_REQUESTS, INITIALIZE, PING, DISCOVER})
+"""Those that are told by name; a client may write any other."""
+KNOWN_REVISIONS = frozenset({*SERVED, ""})
+"""Those that are told by name, and that of a client that has agreed on none."""
+_RELOADED = ("taken over", "waits", "rejected")
+EXECUTE_TOOL = "execute_tool"
+"""The name of the operation of a call of a tool, as OpenTelemetry has it."""
+_METHODS = {kind.value: method for method, kinds in SERVER_REQUESTS.items() for kind in kinds}
+"""The methods of server requests."""
+_OUTCOMES = frozenset({"answered", "handed on", "told", "called off", "failed"})
+"""Those without a code; see `RequestCompleted`."""
+
+Labels = tuple[str, ...]
+
+
+def _known_codes(of: type[ColonnadeError]) -> Iterator[int]:
+    if hasattr(of, "code"):
+        yield of.code
+    for each in of.__subclasses__():
+        yield from _known_codes(each)
+
+
+_KNOWN_CODES = frozenset(
+    {*_known_codes(ColonnadeError), INTERNAL_ERROR, INVALID_PARAMS, PARSE_ERROR, URL_REQUIRED, -32000, -32001}
+)
+
+
+def _status(error: str) -> str:
+    """The code of a JSON-RPC error that a label tells; empty if there is none."""
+    return error if error.lstrip("-").isdigit() else ""
+
+
+def _operation(method: str) -> str:
+    return EXECUTE_TOOL if method == TOOLS_CALL.name else ""
+
+
+def error_type_of(code: int) -> str:
+    """The label for an error with this code, which a server may have made up."""
+    return str(code) if code in _KNOWN_CODES else OTHER
+
+
+def transport_to(spec: ServerSpec) -> Literal["tcp", "pipe"]:
+    """The transport to a server, as OpenTelemetry names it."""
+    return "tcp" if isinstance(spec, HttpServer) else "pipe"
+
+
+def cumulative(row: list[float]) -> list[float]:
+    """The number of durations up to each limit, and of all, from a row of `Durations`."""
+    return list(accumulate(row[:-1]))
+
+
+class Durations:
+    """Durations by their labels."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Labels, list[float]] = {}
+        """For each bucket the number of durations in it alone, then their number beyond all, then their sum."""
+
+    def observe(self, labels: Labels, seconds: float) -> None:
+        try:
+            row = self.rows[labels]
+        except KeyError:
+            row = self.rows[labels] = [0] * (len(BUCKETS) + 2)
+        row[bisect_left(BUCKETS, seconds)] += 1
+        row[-1] += seconds
+
+
+class _CountedAnswer(Struct, gc=False):
+    """A request of a client, or of a server, while it is answered. Implements `host.journal.Asking`."""
+
+    trace_id: ClassVar = ""
+    counts: HostCounts
+    method: str
+    hop: Hop
+    began: float
+
+    def on_wait(self, what: str, seconds: float) -> None:
+        self.counts.waits.observe((what,), seconds)
+
+    def end(self, answer: Success | Failure | None) -> None:
+        counts, method = self.counts, self.method
+        if isinstance(answer, Success):
+            error = TOOL_ERROR if method == TOOLS_CALL.name and failed_tool(answer.result) else OK
+        else:
+            error = CANCELLED if answer is None else error_type_of(answer.error.code)
+        revision, transport = self.hop
+        labels = method if method in KNOWN_METHODS else OTHER, error, revision, transport
+        counts.server_operations.observe(labels, counts.now() - self.began)
+
+    def sent(self, params: dict[str, Raw]) -> dict[str, Raw]:
+        return params
+
+
+def failed_tool(result: Raw) -> bool:
+    """Whether a result of a tool says that the call failed. One that is no object says nothing."""
+    text = bytes(result)
+    if b"isError" not in text and b"\\u00" not in text:  # few have it, and no letter of it is escaped
+        return False
+    try:
+        return is_error(result)
+    except ValueError:
+        return False
+
+
+class HostCounts:
+    """Counts from now on. Implements `host.journal.Observer`.
+
+    Args:
+        tools: durations at servers are told by the names of the tools too.
+        now: the clock.
+
+    Attributes:
+        counts: by metric, each counter's count by its labels.
+    """
+
+    def __init__(self, journal: Journal, *, tools: bool = False, now: Callable[[], float] = perf_counter) -> None:
+        self.now = now
+        self.server_operations, self.client_operations, self.client_sessions = Durations(), Durations(), Durations()
+        self.waits, self.server_sessions = Durations(), Durations()
+        self.names_tools = tools
+        self._tools: set[tuple[str, str]] = set()
+        self._peers: dict[str, Peer[Any]] = {}
+        """By server, the peer that was connected last."""
+        self._ready_since: dict[str, tuple[float, str]] = {}
+        """By server, the time and the revision."""
+        self.transports: dict[str, Literal["tcp", "pipe"]] = {}
+        """By server, the transport to it."""
+        self.counts: dict[Metric, Counter[Labels]] = {
+            each: Counter() for each in names.METRICS if each.kind == "counter"
+        }
+        # Prometheus sees no increase in a series that begins at 1, so those of which one is worth an alert begin at 0.
+        self._count(names.INTERNAL_ERRORS, by=0)
+        for outcome in _RELOADED:
+            self._count(names.RELOADS, outcome, by=0)
+        # Kept, since the hash of a metric is a step of Python for each of its fields.
+        self._calls, self._result_bytes = self.counts[names.CALLS], self.counts[names.RESULT_BYTES]
+        self._argument_bytes = self.counts[names.ARGUMENT_BYTES]
+        journal.subscribe(self._on_completed, RequestCompleted)
+        journal.subscribe(self._on_attempt, AttemptRefused)
+        journal.subscribe(lambda event: self._count(names.ATTEMPTS, "unnamed", by=event.count), AttemptsUnnamed)
+        journal.subscribe(lambda event: self._count(names.CONFIRMATIONS, event.server, event.answer), DecisionMade)
+        journal.subscribe(self._on_ready, ServerReady)
+        journal.subscribe(self._on_failed, ServerFailed)
+        journal.subscribe(lambda event: self._end_session(event.server), ServerStopped)
+        journal.subscribe(lambda event: self._count(names.DROPPED, event.server, event.what), MessageDropped)
+        for kind, outcome in ((LoggedIn, "done"), (LoginFailed, "failed"), (TokenNotRefreshed, "not refreshed")):
+            journal.subscribe(partial(self._on_login, outcome), kind)
+        journal.subscribe(self._on_reload, ConfigReloaded)
+        journal.subscribe(lambda _: self._count(names.INTERNAL_ERRORS), InternalError)
+
+    # What happens
+
+    received: Callable[[ParsedInput, Headers], None] | None = None
+
+    def answering(self, request: Request, hop: Hop = UNKNOWN_HOP) -> _CountedAnswer:
+        return _CountedAnswer(self, request.method, hop, self.now())
+
+    def asking(
+        self, server: str, revision: str, method: str, params: Mapping[str, Raw], id: Id | None, during: Request | None
+    ) -> _CountedAnswer:
+        return _CountedAnswer(self, method, Hop(revision, self.transports.get(server, "")), self.now())
+
+    def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
+        server = spec.id
+        self.transports[server], self._peers[server] = transport_to(spec), peer
+        observe, now = self.client_operations.observe, self.now
+
+        async def observed(method: str, params: Params = None, *more: object, **named: object) -> Raw:
+            began, error = now(), CANCELLED
+            try:
+                result = await send(method, params, *more, **named)
+                error = TOOL_ERROR if method == TOOLS_CALL.name and failed_tool(result) else OK
+                return result
+            except PeerError as refusal:
+                error = error_type_of(refusal.error.code)
+                raise
+            except Exception:
+                error = OTHER
+                raise
+            finally:
+                labels: Labels = (server, method, error, peer.revision)
+                if self.names_tools:
+                    labels += (self._tool_in(server, method, params),)
+                observe(labels, now() - began)
+
+        return observed
+
+    def _tool_in(self, server: str, method: str, params: Params) -> str:
+        """The tool that is called, as its server names it; empty if the request is no call of a tool. The gate lets
+        only calls of tools pass that the server lists."""
+        if method != TOOLS_CALL.name or params is None:
+            return ""
+        found = members(params) if isinstance(params, Raw) else params
+        key = server, string(found["name"])
+        if key not in self._tools:
+            if len(self._tools) >= MAX_TOOLS or len(key[1]) > LONGEST_TOOL:
+                return OTHER
+            self._tools.add(key)
+        return key[1]
+
+    def _count(self, metric: Metric, *labels: str, by: int = 1) -> None:
+        self.counts[metric][labels] += by
+
+    def _on_completed(self, event: RequestCompleted) -> None:
+        outcome = event.outcome if event.outcome in _OUTCOMES else "error"
+        server, kind = event.server, event.kind
+        self._calls[server, event.method or _METHODS[kind], kind, event.verdict, outcome] += 1
+        self._argument_bytes[server, kind] += event.sent
+        self._result_bytes[server, kind] += event.size
+
+    def _on_attempt(self, event: AttemptRefused) -> None:
+        # The first of a minute was told at once, and is told again with the others.
+        self._count(names.ATTEMPTS, event.attempt.reason.value, by=event.count - 1 if event.count > 1 else 1)
+
+    def _on_ready(self, event: ServerReady) -> None:
+        peer = self._peers.get(event.server)
+        self._ready_since[event.server] = self.now(), "" if peer is None else peer.revision
+        self._count(names.SERVER_STARTS, event.server)
+        self._count(names.SERVER_FAILURES, event.server, by=0)
+
+    def _on_failed(self, event: ServerFailed) -> None:
+        self._end_session(event.server, OTHER)
+        self._count(names.SERVER_FAILURES, event.server)
+
+    def _end_session(self, server: str, error: str = OK) -> None:
+        if server in self._ready_since:
+            since, revision = self._ready_since.pop(server)
+            self.client_sessions.observe((server, error, revision), self.now() - since)
+
+    # Labels that others imply, which are joined to them for whoever reads them
+
+    def labels_of(self, metric: Metric, labels: Labels) -> Labels:
+        """The labels of a row of durations, as the metric has them."""
+        if metric is names.SERVER_OPERATION:
+            method, error, *hop = labels
+            return method, error, _status(error), _operation(method), *hop
+        if metric is names.CLIENT_OPERATION:
+            server, method, error, revision, *tool = labels
+            transport = self.transports.get(server, "")
+            return server, method, error, _status(error), _operation(method), revision, transport, *tool
+        if metric is names.CLIENT_SESSION:
+            return *labels, self.transports.get(labels[0], "")
+        return labels
+
+    def on_client_left(self, transport: ClientTransport, revision: str, seconds: float) -> None:
+        """A session of a client has ended after so many seconds."""
+        labels = revision if revision in KNOWN_REVISIONS else OTHER, "tcp" if transport in ("http", "sse") else "pipe"
+        self.server_sessions.observe(labels, seconds)
+
+    def _on_login(self, outcome: str, event: LoggedIn | LoginFailed | TokenNotRefreshed) -> None:
+        self._count(names.LOGINS, event.server, outcome)
+
+    def _on_reload(self, event: ConfigReloaded) -> None:
+        taken_over, waits, rejected = _RELOADED
+        self._count(names.RELOADS, rejected if event.failed else waits if event.waiting else taken_over)

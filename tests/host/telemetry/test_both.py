@@ -1,0 +1,67 @@
+"""Two observers at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from host.journal import Journal, Observer, RequestCompleted
+from host.protocol.trace_context import context_in
+from host.telemetry.both import Both
+from host.telemetry.counts import HostCounts
+from host.telemetry.traces import Traces
+from tests.kit.asgi import open_http_app
+from tests.kit.cost import counted_calls
+from tests.kit.world import ScriptedServer, open_client
+
+
+async def test_each_sees_all() -> None:
+    exporter = InMemorySpanExporter()
+    traces = Traces(environ={}, exporter=exporter)
+    counts = HostCounts(Journal())
+    both = Both(counts, traces)
+    assert both.received == traces.received
+    async with open_client(ScriptedServer("a", tools=["x"]), observer=both) as (_, client, _):
+        await client.names()
+    assert counts.client_operations.rows
+    asking = both.asking("a", "2025-11-25", "roots/list", {}, 3, None)
+    asking.on_wait("person", 2.0)
+    sent = context_in(asking.sent({}))
+    assert sent is not None
+    assert asking.trace_id == f"{sent.trace_id:032x}"
+    asking.end(None)
+    await traces.close()
+    told = {"initialize", "tools/list", "roots/list"}
+    assert {labels[0] for labels in counts.server_operations.rows} == told
+    assert {span.name for span in exporter.get_finished_spans()} == told
+    assert counts.waits.rows.keys() == {("person",)}
+
+
+@pytest.mark.parametrize(("way", "most"), [("metrics", 24), ("traces", 36)])
+async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
+    """Functions of ours and of all others, over HTTP, of some thousand; each as often as in each of some calls. The
+    trace is not sampled."""
+
+    async def answer(_: object) -> object:
+        return {"content": []}
+
+    async def steps(observer: Observer | None) -> Counter[str]:
+        server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
+        async with open_http_app(server, observer=observer) as (world, client):
+            if isinstance(observer, HostCounts):
+                world.journal.subscribe(observer._on_completed, RequestCompleted)
+            await client.open()
+            found: Counter[str] | None = None
+            for _ in range(8):
+                with counted_calls() as called:
+                    await client.request("tools/call", {"name": "a__x"})
+                found = Counter(called) if found is None else found & Counter(called)
+        assert found is not None
+        return found
+
+    traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
+    watched = await steps(HostCounts(Journal()) if way == "metrics" else traces)
+    assert 0 < (watched - await steps(None)).total() <= most
+    await traces.close()

@@ -1,0 +1,163 @@
+"""Prometheus itself asks a real host for its metrics, by the rules and for the dashboard of examples/deploy.
+
+Real clock: Prometheus looks each second, and hosts start and lose a server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.kit.stateless import stateless_request
+from tests.test_deploy_metrics import DEPLOY, RULES, dashboard_expressions, without_variables
+
+from .running import BARE_PYTHON, SERVERS, colonnade, free_port, pid_of, serving, until, write_config
+
+FOLDER = DEPLOY / "prometheus"
+SERVER_DOWN = {"alert": "ServerDown", "expr": 'colonnade_server_state{state="failed"} == 1'}
+NOT_YET = ("refused_attempts", "dropped_messages", "logins_total", "confirmations_total")
+"""Parts of the names of metrics of what has not happened to a host that serves one call."""
+
+pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="Prometheus is not installed")
+
+
+def promtool(*arguments: object, standard_input: str | None = None) -> str:
+    done = subprocess.run(
+        ["promtool", *map(str, arguments)],
+        input=standard_input,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_rules_fire_when_they_should() -> None:
+    promtool("check", "config", FOLDER / "prometheus.yml")
+    promtool("test", "rules", FOLDER / "colonnade.rules.test.yml")
+
+
+def test_prometheus_reads_each_question_of_the_dashboard(tmp_path: Path) -> None:
+    questions = [
+        {"record": f"question:{at}", "expr": without_variables(each)} for at, each in enumerate(dashboard_expressions())
+    ]
+    file = tmp_path / "questions.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": questions}]}))
+    assert f"{len(questions)} rules found" in promtool("check", "rules", file)
+
+
+class Prometheus:
+    """A running Prometheus that asks one host."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str, **query: str) -> Any:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def asks(self, expression: str) -> list[Any]:
+        found: list[Any] = self.get("query", query=expression)["result"]
+        return found
+
+    def is_up(self) -> bool:
+        try:
+            return bool(self.asks('up{job="colonnade"} == 1'))
+        except OSError:  # it starts
+            return False
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Each alert that fires, with the server that it is about."""
+        alerts = self.get("alerts")["alerts"]
+        labels = [each["labels"] for each in alerts if each["state"] == "firing"]
+        return {(each["alertname"], each.get("server", "")) for each in labels}
+
+
+@contextmanager
+def prometheus(folder: Path, port: int, given: Sequence[Mapping[str, Any]] = RULES) -> Iterator[Prometheus]:
+    """Prometheus with the files of the example, but each second, and with rules that wait for nothing."""
+    config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    rules = [{name: value for name, value in rule.items() if name != "for"} for rule in given]
+    (folder / "colonnade.rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "colonnade", "rules": rules}]}))
+    address = f"127.0.0.1:{free_port()}"
+    arguments = f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"
+    with (folder / "prometheus.log").open("w") as log:
+        process = subprocess.Popen(
+            ["prometheus", *arguments, f"--web.listen-address={address}"], stdout=log, stderr=log, cwd=folder
+        )
+    try:
+        yield Prometheus(f"http://{address}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
+def test_an_alert_fires_for_a_server_that_is_lost_and_the_dashboard_shows_what_was_called(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    shutil.copy(SERVERS / "recorder.py", program)
+    port = free_port()
+    servers = {"lost": {"command": [sys.executable, "-I", str(program), str(tmp_path / "log")]}}
+    file = write_config(tmp_path, servers, listen={"metrics": f"127.0.0.1:{port}"})
+    with serving(file, "lost") as host, prometheus(tmp_path, port) as asked:
+        until(asked.is_up, f"Prometheus asks: {(tmp_path / 'prometheus.log').read_text()}")
+        tool, *_ = (line.split()[1] for line in listed(file).splitlines() if line.startswith("tool"))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            lint = promtool("check", "metrics", standard_input=answer.read().decode())
+        assert lint == ""
+        for _ in range(3):
+            colonnade("call", "--config", str(file), tool, "{}", COLONNADE_STATE=str(tmp_path / "state"))
+        until(lambda: asked.asks("rate(colonnade_calls_total[1m]) > 0"), "the calls are counted")
+        assert ("ColonnadeServerAway", "lost") not in asked.firing()
+        program.write_text("raise SystemExit('gone')")
+        assert host.status()["lost"]["state"] == "ready"
+        colonnade("restart", "--config", str(file), "lost", COLONNADE_STATE=str(tmp_path / "state"))
+        until(lambda: ("ColonnadeServerAway", "lost") in asked.firing(), "the alert fires", 60)
+        silent = [each for each in dashboard_expressions() if not asked.asks(without_variables(each))]
+        assert [each for each in silent if not any(name in each for name in NOT_YET)] == []
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
+def test_a_call_is_counted_by_its_tool_and_a_rule_fires_when_a_server_is_killed(tmp_path: Path) -> None:
+    # A program that cannot be started again: what a kill leaves is gone for good.
+    program = tmp_path / "server.py"
+    shutil.copy(SERVERS / "recorder.py", program)
+    port = free_port()
+    servers = {"a": {"command": [*BARE_PYTHON, str(program), str(tmp_path / "a.log")]}}
+    file = write_config(tmp_path, servers, listen={"metrics": f"127.0.0.1:{port}"}, metrics={"tools": True})
+    with serving(file, "a") as host, prometheus(tmp_path, port, [SERVER_DOWN]) as asked:
+        headers, message = stateless_request("tools/call", {"name": "a__together", "arguments": {"of": 1}})
+        assert "result" in httpx.post(host.url, headers=headers, json=message, trust_env=False).json()
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        assert promtool("check", "metrics", standard_input=text) == ""
+        by_tool = 'mcp_client_operation_duration_seconds_count{gen_ai_tool_name="together"}'
+        (sample,) = until(lambda: asked.is_up() and asked.asks(by_tool), "the call is known")
+        assert float(sample["value"][1]) == 1
+        assert not asked.get("alerts")["alerts"]
+        program.unlink()
+        os.kill(pid_of(host.process.pid, str(program)), signal.SIGKILL)
+        fired = until(lambda: [each["state"] for each in asked.get("alerts")["alerts"]], "the rule fires")
+        assert fired == ["firing"]
+
+
+def listed(file: Path) -> str:
+    return colonnade("list", "--config", str(file), COLONNADE_STATE=str(file.parent / "state")).stdout
