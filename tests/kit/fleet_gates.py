@@ -7,14 +7,16 @@ import atexit
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from host.storage.postgres import PostgresStore, open_postgres
+from host.storage.sql import Write
 from host.storage.store import Revisions, StateError
 from tests.kit.gates import Turn, run_here
 from tests.kit.postgres import PostgresServer, programs, shared_server
@@ -44,13 +46,20 @@ def open_fleet_here(state: Path, source: Path, monotonic: Callable[[], float]) -
             database=database,
         )
         store = stack.enter_context(open_postgres(fleet, run_in_thread=run_here, monotonic=monotonic))
-        poll = store.poll
+        poll, commit = store.poll, store._commit
 
-        def look() -> Revisions:
+        # The follower looks by a real clock: where that of a test jumps over minutes, it would have looked meanwhile.
+        def look_and_poll() -> Revisions:
             with suppress(StateError):
                 store.look()
             return poll()
 
-        store.poll = look  # type: ignore[method-assign]
+        def look_and_commit(batch: Sequence[Write[Any]]) -> None:
+            with suppress(StateError):
+                store.look()
+            commit(batch)
+
+        store.poll = look_and_poll  # type: ignore[method-assign]
+        store._commit = look_and_commit  # type: ignore[method-assign]
         store._turn = Turn()  # type: ignore[assignment]  # no lock of trio can be taken without a checkpoint
         yield store
