@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import accumulate
 from time import perf_counter
@@ -280,6 +280,19 @@ class HostCounts:
         self._calls[server, event.method or _METHODS[kind], kind, event.verdict, outcome] += 1
         self._argument_bytes[server, kind] += event.sent
         self._result_bytes[server, kind] += event.size
+
+    def keep_only(self, servers: Collection[str]) -> None:
+        """Forget all servers but these, which a new configuration has. One that comes back begins at 0."""
+        counters = [counter for metric, counter in self.counts.items() if metric.of_servers]
+        rows: list[dict[Labels, Any]] = [self.client_operations.rows, self.client_sessions.rows, *counters]
+        by_server: list[dict[str, Any]] = [self._peers, self._ready_since, self.transports]
+        for found in rows:
+            for labels in [each for each in found if each[0] not in servers]:
+                del found[labels]
+        for values in by_server:
+            for server in values.keys() - servers:
+                del values[server]
+        self._tools = {(server, tool) for server, tool in self._tools if server in servers}
 
     def _on_attempt(self, event: AttemptRefused) -> None:
         # The first of a minute was told at once, and is told again with the others.

@@ -32,6 +32,11 @@ class Metric:
         """The name as it is asked for."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
+    @property
+    def of_servers(self) -> bool:
+        """Whether its first label is a server of the configuration."""
+        return self.labels[:1] == ("server",)
+
     def labels_with(self, *, tools: bool) -> tuple[str, ...]:
         return self.labels[:-1] if self.may_name_tools and not tools else self.labels
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -157,6 +158,33 @@ def test_a_call_is_counted_by_its_tool_and_a_rule_fires_when_a_server_is_killed(
         os.kill(pid_of(host.process.pid, str(program)), signal.SIGKILL)
         fired = until(lambda: [each["state"] for each in asked.get("alerts")["alerts"]], "the rule fires")
         assert fired == ["firing"]
+
+
+def test_a_server_that_a_reload_removes_is_told_no_more_and_begins_at_0_when_it_comes_back(tmp_path: Path) -> None:
+    port = free_port()
+    servers = {id: {"command": [*BARE_PYTHON, str(SERVERS / "recorder.py"), str(tmp_path / id)]} for id in ("a", "b")}
+    with_metrics = {"listen": {"metrics": f"127.0.0.1:{port}"}}
+    file = write_config(tmp_path, servers, **with_metrics)
+
+    def told() -> set[str]:
+        """The servers with samples, and each again with `calls` if it has calls."""
+        text = httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        lines = re.findall(r'^(\w+)\{.*\bserver="(\w+)"', text, re.MULTILINE)
+        return {server for _, server in lines} | {f"{server} calls" for name, server in lines if "calls_total" in name}
+
+    def reload(*ids: str) -> None:
+        write_config(tmp_path, {id: servers[id] for id in ids}, **with_metrics)
+        colonnade("reload", "--config", str(file), COLONNADE_STATE=str(tmp_path / "state"))
+
+    with serving(file, "a", "b") as host:
+        for id in servers:
+            headers, message = stateless_request("tools/call", {"name": f"{id}__together", "arguments": {"of": 1}})
+            assert "result" in httpx.post(host.url, headers=headers, json=message, trust_env=False).json()
+        assert told() == {"a", "b", "a calls", "b calls"}
+        reload("a")
+        until(lambda: told() == {"a", "a calls"}, "nothing is told of the server")  # a text is a second old at most
+        reload("a", "b")
+        until(lambda: told() == {"a", "b", "a calls"}, "its counters begin anew")
 
 
 def listed(file: Path) -> str:

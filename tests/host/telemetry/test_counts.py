@@ -133,6 +133,30 @@ def test_requests_of_servers_are_counted_by_their_outcome(outcome: str, counted:
     assert found.counts[names.CALLS] == {("a", "roots/list", "roots", "ask", counted): 1}
 
 
+async def test_nothing_is_kept_of_a_server_that_is_not_there_any_more(autojump_clock: MockClock) -> None:
+    async with open_client(scripted("x"), ScriptedServer("b", tools=["x"])) as (world, client, _):
+        found = counting(world.journal, tools=True)
+        await restarted(world)
+        for name in ("a__x", "b__x"):
+            await client.call(name)
+        world.journal.note(MessageDropped("b", "list", "too long"))
+        world.journal.note(ServerFailed("b", "it ended", 1.0))
+        world.journal.note(ServerReady("b", "b", "", 0.1))
+
+        def of(server: str) -> list[object]:
+            rows = [*found.client_operations.rows, *found.client_sessions.rows]
+            for counter in found.counts.values():
+                rows += counter
+            ids = [*found._peers, *found._ready_since, *found.transports, *dict(found._tools)]
+            return [*(each for each in rows if each[:1] == (server,)), *(each for each in ids if each == server)]
+
+        before, others = of("a"), len(numbers(found.server_operations))
+        assert len(of("b")) > 10
+        found.keep_only({"a", "c"})
+        assert (of("a"), of("b"), len(numbers(found.server_operations))) == (before, [], others)
+    assert found.counts[names.INTERNAL_ERRORS] == {(): 0}
+
+
 async def test_tools_are_named_only_if_the_file_says_so_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MAX_TOOLS", 1)
     async with open_client(scripted("x", "y", "z" * 129)) as (world, client, _):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from prometheus_client.registry import Collector
 from trio.testing import MockClock
 
 from config import Trust
+from host.journal import RequestCompleted
 from host.telemetry import names
 from host.telemetry.counts import HostCounts, cumulative
 from host.telemetry.metrics import SHARED_FOR, Metrics, Rows
 from host.telemetry.names import Metric
 from tests.kit.awaited import Paused
-from tests.kit.world import ScriptedServer, World, open_world
+from tests.kit.world import ScriptedServer, World, open_client, open_world
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -83,6 +85,42 @@ async def test_every_metric_is_told(autojump_clock: MockClock, tools: bool) -> N
         for name, more in (("client", at_server), ("server", here)):
             key = f"mcp_{name}_operation_duration_seconds_bucket", tuple(sorted((labels | more).items()))
             assert told[key] == 1
+
+
+async def test_a_removed_server_is_told_no_more_and_begins_at_0_when_it_comes_back(autojump_clock: MockClock) -> None:
+    async def answer(_: dict[str, Any]) -> object:
+        return {"content": []}
+
+    servers = [ScriptedServer(id, tools=["x"], answers={"tools/call": answer}) for id in ("a", "b")]
+    async with open_client(*servers) as (world, client, _):
+        counts = world.journal.observer = HostCounts(world.journal)
+        metrics = metrics_of(world, counts)
+        world.configures(*servers, restart=("a", "b"))
+        await world.settled()
+
+        async def told() -> dict[str, float]:
+            """The sum of the counters of each server."""
+            await trio.sleep(SHARED_FOR)
+            found: dict[str, float] = defaultdict(float)
+            for (name, labels), value in samples((await metrics.text(""))[0]).items():
+                if (server := dict(labels).get("server")) and name.endswith("_total"):
+                    found[server] += value
+            return dict(found)
+
+        for name in ("a__x", "b__x", "b__x"):
+            await client.call(name)
+        world.gate.decision_log.denied["b"] += 1
+        before = await told()
+        world.configures(servers[0])
+        counts.keep_only(world.servers)
+        world.journal.note(RequestCompleted("b", "tool", "x", "", "allow", "answered", 0.1, method="tools/call"))
+        assert await told() == {"a": before["a"]}
+        counts.keep_only(world.servers)
+        world.configures(*servers)
+        await world.settled()
+        after = await told()
+        assert after["a"] == before["a"]
+        assert 0 < after["b"] < before["b"]
 
 
 async def test_many_that_ask_get_one_text(mock_clock: MockClock) -> None:
