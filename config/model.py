@@ -1464,14 +1464,26 @@ class Listen(Strict):
     @classmethod
     def _guarded(cls, address: Address | None, info: ValidationInfo) -> Address | None:
         # An auth that is wrong is missing in data, and its own problem is enough.
-        if info.field_name == "http2" and address is not None and address.port and address == info.data.get("address"):
-            raise InvalidValue("HTTP/1.1 has this address; expected another port")
         if address is None or is_loopback(address.host) or info.data.get("auth", ...) is not None:
             return address
         raise InvalidValue(
             "an address beyond loopback is open to other machines, so it needs access tokens under listen.auth.tokens; "
             f"{_NAME_A_TOKEN}, or use {DEFAULT_HOST}"
         )
+
+    @field_validator("http2", "metrics")
+    @classmethod
+    def _with_port(cls, address: Address | None, info: ValidationInfo) -> Address | None:
+        others = {f"listen.{key}": info.data.get(key) for key in ("address", "http2")}
+        errors_below(_port_problems((), address, others))
+        return address
+
+
+def _port_problems(place: tuple[str, ...], address: Address | None, others: Mapping[str, Address | None]) -> Problems:
+    """What is wrong with the address at this place, if one of the others has its port."""
+    for name, other in others.items():
+        if address is not None and other is not None and address.excludes(other):
+            yield place, InvalidValue(f"{name} has this port; expected another")
 
 
 @dataclass(frozen=True)
@@ -1877,6 +1889,19 @@ class Config(Strict):
         why = "an address beyond loopback is open to other machines, so it needs a token; name one under metrics.token"
         errors_below([(("metrics",), InvalidValue(f"{why}, or use {DEFAULT_HOST}"))])
         return listen
+
+    @field_validator("fleet", "console")
+    @classmethod
+    def _with_ports(cls, spec: Fleet | ConsoleSpec | None, info: ValidationInfo) -> Fleet | ConsoleSpec | None:
+        listen, fleet = info.data.get("listen"), info.data.get("fleet")
+        others = {f"listen.{key}": getattr(listen, key, None) for key in ("address", "http2", "metrics")}
+        if isinstance(spec, ConsoleSpec):
+            if fleet is not None and fleet.inner is not None:
+                others["fleet.inner.listen"] = fleet.inner.listen
+            errors_below(_port_problems(("address",), spec.address, others))
+        elif spec is not None and spec.inner is not None:
+            errors_below(_port_problems(("inner", "listen"), spec.inner.listen, others))
+        return spec
 
     @field_validator("history")
     @classmethod

@@ -376,6 +376,12 @@ class Address(NamedTuple):
     host: str
     port: int
 
+    def excludes(self, other: Address) -> bool:
+        """Whether nobody can listen at both."""
+        one, two = (ipaddress.ip_address(each.host) for each in (self, other))
+        covers = one.version == two.version and (one.is_unspecified or two.is_unspecified)
+        return 0 != self.port == other.port and (covers or one == two)
+
 
 _ENDPOINT_PATH = r"(?:/[A-Za-z0-9._~-]+)+"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"

@@ -702,7 +702,7 @@ def test_http2_has_an_address_of_its_own(tmp_path: Path) -> None:
     [
         ("http2: on", 'listen.http2: expected an address such as 127.0.0.1:8808, found "on"; give the port too'),
         ("http2: '0.0.0.0:9443'", "listen.http2: an address beyond loopback is open to other machines"),
-        ("http2: '127.0.0.1:8808'", "listen.http2: HTTP/1.1 has this address; expected another port"),
+        ("http2: '127.0.0.1:8808'", "listen.http2: listen.address has this port; expected another"),
         ("server: hypercorn", "listen.server: former key; remove it: HTTP/1.1 has one server, and HTTP/2 an address"),
         ("server: built-in", "listen.server: former key; remove it"),
     ],
@@ -711,6 +711,50 @@ def test_an_address_of_http2_that_is_not_written_right(tmp_path: Path, written: 
     found = lines(tmp_path, LISTEN.format(written))
     assert len(found) == 1
     assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "excluded"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1", True),
+        ("127.0.0.1:1", "127.0.0.1:2", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),
+        ("127.0.0.1:1", "127.0.0.2:1", False),
+        ("0.0.0.0:1", "127.0.0.1:1", True),
+        ("0.0.0.0:1", "0.0.0.0:1", True),
+        ("[::]:1", "[::1]:1", True),
+        ("[::1]:1", "[0:0:0:0:0:0:0:1]:1", True),
+        ("[::]:1", "127.0.0.1:1", False),  # an IPv6 socket of ours accepts IPv6 alone
+    ],
+)
+def test_an_address_excludes_those_that_one_socket_has_already(one: str, two: str, excluded: bool) -> None:
+    found = [Address(host.strip("[]"), int(port)) for host, _, port in (each.rpartition(":") for each in (one, two))]
+    assert [found[0].excludes(found[1]), found[1].excludes(found[0])] == [excluded, excluded]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("listen: {metrics: '127.0.0.1:8808'}", "2:19: listen.metrics: listen.address"),
+        ("listen: {metrics: '127.0.0.1:9', address: '0.0.0.0:9', auth: AUTH}", "2:19: listen.metrics: listen.address"),
+        ("listen: {address: '0.0.0.0:9', auth: AUTH, http2: '127.0.0.1:9'}", "listen.http2: listen.address"),
+        ("listen: {http2: '127.0.0.1:9', metrics: '127.0.0.1:9'}", "listen.metrics: listen.http2"),
+        ("console: {address: '127.0.0.1:8808'}", "2:20: console.address: listen.address"),
+        (
+            "listen: {metrics: '127.0.0.1:9'}\nconsole: {address: '127.0.0.1:9'}",
+            "3:20: console.address: listen.metrics",
+        ),
+        ("console: {address: '127.0.0.1:9'}\nfleet: FLEET", "2:20: console.address: fleet.inner.listen"),
+        ("listen: {metrics: '127.0.0.1:9'}\nfleet: FLEET", "fleet.inner.listen: listen.metrics"),
+    ],
+)
+def test_two_listeners_have_two_ports(tmp_path: Path, written: str, said: str) -> None:
+    """One problem, at the second of the two in whichever order the file has them."""
+    inner = "{listen: '0.0.0.0:9', address: '10.0.0.7:9', cert: c, key: k, ca: a}"
+    fleet = f"{{name: f, store: 'postgresql://u@localhost/d', keys: ['{'0' * 64}'], inner: {inner}}}"
+    text = written.replace("AUTH", f"{{tokens: {{a: '{TOKEN}'}}}}").replace("FLEET", fleet)
+    (found,) = lines(tmp_path, TOP.format(text))
+    assert f"{said} has this port; expected another" in found
 
 
 METRICS = "metrics: '{}:9464'"
