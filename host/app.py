@@ -63,7 +63,8 @@ from host.seal import Seal, derive_key
 from host.source import Endpoint
 from host.storage.choice import keys_for, open_chosen_store
 from host.storage.directory import State
-from host.storage.store import Revisions, StateError, Store
+from host.storage.sql import Store
+from host.storage.store import Revisions, StateError
 from host.systemd import ServiceManager
 from host.telemetry.entrance import metrics_app, open_telemetry
 from host.upstream.connect import open_link

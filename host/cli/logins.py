@@ -26,7 +26,8 @@ from host.policy.decision_log import DecisionLog
 from host.sanitize import visible, with_said
 from host.storage.choice import open_chosen_store
 from host.storage.directory import State
-from host.storage.store import CredentialKey, StateError, Store, StoredCredential
+from host.storage.sql import Store
+from host.storage.store import CredentialKey, StateError, StoredCredential
 from host.upstream.connect import why_no_login
 from host.upstream.login import ProposedLogin, bind_callback, read_login, revoke
 from host.upstream.open_logins import OpenLogin

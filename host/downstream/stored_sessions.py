@@ -30,7 +30,8 @@ from msgspec import Struct
 from host.journal import Event, SessionsNotStored
 from host.seal import InvalidSeal, Seal
 from host.source import Endpoint
-from host.storage.store import StateError, Store, StoredSession, Transaction, TrimPlace
+from host.storage.sql import Store, Transaction
+from host.storage.store import StateError, StoredSession, TrimPlace
 
 if TYPE_CHECKING:
     from host.fleet.tokens import Homes

@@ -18,7 +18,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import msgspec
 import trio
@@ -38,9 +39,12 @@ from host.policy.confirmations import (
 from host.policy.grants import AccessRequest, Grant, stored_form
 from host.seal import InvalidSeal, Seal
 from host.source import EntryRef
-from host.storage.postgres import PostgresStore
-from host.storage.store import FleetTransaction, StateError, StoredConfirmation, Transaction
+from host.storage.postgres import FleetTransaction, PostgresStore
+from host.storage.sql import Transaction
+from host.storage.store import StateError, StoredConfirmation
 from host.subject import Subject
+
+T = TypeVar("T")
 
 LOOK = 0.5
 """Seconds between two looks whether a process is gone, or the time of a question is over; of the rest it is told."""
@@ -62,24 +66,21 @@ class _Question(Struct, frozen=True):
     refused: str
 
 
+@dataclass(eq=False, slots=True)
 class _Row:
-    """A confirmation in the store, as this process can read it."""
+    """A confirmation in the store, as this process can read it. `answer`: the answer as it is stored."""
 
-    def __init__(
-        self, home: str, confirmation: PendingConfirmation, given: GivenAnswer | None, answer: str = ""
-    ) -> None:
-        self.home = home
-        self.confirmation = confirmation
-        self.given = given
-        self.answer = answer
-        """The answer as it is stored."""
+    home: str
+    confirmation: PendingConfirmation
+    given: GivenAnswer | None
+    answer: str
 
 
 class SharedConfirmations:
     """Implements `host.policy.confirmations.FleetAnswers`. `run` must run beside it.
 
     Args:
-        store: that of the fleet, whose transactions are `FleetTransaction`s.
+        store: that of the fleet.
         seal: with the keys of the fleet.
         is_present: whether the fleet has the process of this id.
         attended_elsewhere: whether somebody is at another process who can answer.
@@ -141,8 +142,7 @@ class SharedConfirmations:
             home = row.home
         sealed = self._seal.seal("answer", _binding(id, home), msgspec.msgpack.encode(given), REFUSED_LIFE)
 
-        def change(transaction: Transaction) -> bool:
-            assert isinstance(transaction, FleetTransaction)
+        def change(transaction: FleetTransaction) -> bool:
             if is_own:  # it may not be there yet
                 transaction.put_confirmation(self._stored(confirmation))
             if not transaction.answer_confirmation(id, sealed):
@@ -151,7 +151,7 @@ class SharedConfirmations:
                 transaction.put_grant(stored_form(grant))
             return True
 
-        answered = await self._store.write(change)
+        answered = await self._write(change)
         if answered and row is not None:
             row.given = given  # it is not shown any more
         self._wake()
@@ -160,13 +160,12 @@ class SharedConfirmations:
     async def take(self, confirmation: PendingConfirmation) -> bool:
         id = confirmation.id
 
-        def change(transaction: Transaction) -> bool:
-            assert isinstance(transaction, FleetTransaction)
+        def change(transaction: FleetTransaction) -> bool:
             transaction.put_confirmation(self._stored(confirmation))
             return transaction.withdraw_confirmation(id)
 
         try:
-            return await self._store.write(change)
+            return await self._write(change)
         finally:  # whatever became of it: other calls may wait for an answer still
             self._published.pop(id, None)
 
@@ -177,7 +176,7 @@ class SharedConfirmations:
             id = confirmation.id
             try:
                 with self._answering(id):
-                    if await self._store.write(lambda transaction, id=id: _claim(transaction, id)):  # type: ignore[misc]
+                    if await self._claim(id):
                         await self._queue.apply(confirmation, given)
                         return True
             except StateError:
@@ -194,10 +193,17 @@ class SharedConfirmations:
         ]
 
     async def withdraw(self, id: str) -> bool:
-        withdrawn = await self._store.write(lambda transaction: _claim(transaction, id))
+        withdrawn = await self._claim(id)
         self._rows.pop(id, None)
         self._wake()
         return withdrawn
+
+    async def _write(self, change: Callable[[FleetTransaction], T]) -> T:
+        """Store a change; the transactions of this store are those of a fleet."""
+        return await self._store.write(cast("Callable[[Transaction], T]", change))
+
+    async def _claim(self, id: str) -> bool:
+        return await self._write(lambda transaction: transaction.claim_confirmation(id))
 
     def _answering(self, id: str) -> AbstractContextManager[None]:
         """While an answer to a confirmation is taken out of the store, and applied: one of this process would make its
@@ -222,8 +228,7 @@ class SharedConfirmations:
         if not changed and not gone:
             return
 
-        def change(transaction: Transaction) -> None:
-            assert isinstance(transaction, FleetTransaction)
+        def change(transaction: FleetTransaction) -> None:
             for each in changed:
                 transaction.put_confirmation(self._stored(each))
             for id in gone:
@@ -232,7 +237,7 @@ class SharedConfirmations:
         # Noted before: what is taken back meanwhile (`take`) is to be stored again.
         self._published |= {each.id: each.refused for each in changed}
         try:
-            await self._store.write(change)
+            await self._write(change)
         except StateError:
             for each in changed:
                 self._published.pop(each.id, None)
@@ -272,7 +277,7 @@ class SharedConfirmations:
     async def _follow(self) -> None:
         revision = self._store.poll().grants
         if revision != self._seen:
-            rows = await self._store.write(_read)
+            rows = await self._write(FleetTransaction.confirmations)
             self._rows = {row.id: read for row in rows if (read := self._opened(row)) is not None}
             self._seen = revision
             self._queue.release_covered()
@@ -293,7 +298,7 @@ class SharedConfirmations:
                 await self._free(id, row)
             return
         with self._answering(id):
-            if await self._store.write(lambda transaction: _claim(transaction, id)):
+            if await self._claim(id):
                 self._published.pop(id, None)
                 own = self._own().get(id)  # an equal call may have taken the place of the one that waited
                 if own is not None and not given.is_lasting:
@@ -310,13 +315,12 @@ class SharedConfirmations:
         others take this one for the one that waits for it."""
         freed = replace(row.confirmation, refused="its call has ended", expires_at=time.time() + REFUSED_LIFE)
 
-        def change(transaction: Transaction) -> None:
-            assert isinstance(transaction, FleetTransaction)
+        def change(transaction: FleetTransaction) -> None:
             if transaction.claim_confirmation(id):
                 transaction.put_confirmation(self._stored(freed))
                 transaction.answer_confirmation(id, row.answer)
 
-        await self._store.write(change)
+        await self._write(change)
 
     def _opened(self, row: StoredConfirmation) -> _Row | None:
         """The row; None if it was not made with the key, or by a version whose questions this one cannot read."""
@@ -343,13 +347,3 @@ class SharedConfirmations:
 
 def _binding(id: str, home: str) -> bytes:
     return f"{id} {home}".encode()
-
-
-def _claim(transaction: Transaction, id: str) -> bool:
-    assert isinstance(transaction, FleetTransaction)
-    return transaction.claim_confirmation(id)
-
-
-def _read(transaction: Transaction) -> list[StoredConfirmation]:
-    assert isinstance(transaction, FleetTransaction)
-    return transaction.confirmations()

@@ -31,7 +31,8 @@ from host.policy.gate import Gate
 from host.policy.policies import Policies
 from host.seal import Seal
 from host.storage.postgres import GRACE, PostgresStore
-from host.storage.store import Revisions, StateError, Store, uptime
+from host.storage.sql import Store
+from host.storage.store import Revisions, StateError, uptime
 from host.version import VERSION
 from host.wire.acceptor import ListenerLimits
 from host.wire.asgi import ASGIApp

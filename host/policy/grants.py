@@ -21,7 +21,8 @@ import msgspec
 from config import Condition
 from host.policy.conditions import conditions_hold
 from host.source import EntryRef
-from host.storage.store import StateError, Store, StoredGrant, Transaction, uptime
+from host.storage.sql import Store, Transaction
+from host.storage.store import StateError, StoredGrant, uptime
 from host.subject import Subject
 
 

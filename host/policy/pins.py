@@ -52,15 +52,14 @@ from host.policy.pin_rules import (
 from host.policy.word_order import is_reordered
 from host.slices import pause
 from host.source import Aspect, Source, launch_ref
+from host.storage.sql import Store, Transaction
 from host.storage.store import (
     ApprovedDefinition,
     OfferedDefinition,
     Revisions,
     StateError,
-    Store,
     StoredDefinitions,
     StoredItem,
-    Transaction,
 )
 from host.subject import Item
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from config import Fleet
 from host.seal import derive_key, fleet_keys
 from host.storage.directory import State
+from host.storage.sql import Store
 from host.storage.sqlite import open_store
-from host.storage.store import StateError, Store
+from host.storage.store import StateError
 
 
 def open_chosen_store(fleet: Fleet | None, state: State, source: Path) -> AbstractContextManager[Store]:

@@ -19,8 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from config import Fleet, Secret
 from host.storage.postgres import SCHEMA_VERSION, Macs, as_state_errors
-from host.storage.sql import ITEM
-from host.storage.store import CredentialKey, Revisions, StateError, Store, StoredCredential, Transaction
+from host.storage.sql import ITEM, Store, Transaction
+from host.storage.store import CredentialKey, Revisions, StateError, StoredCredential
 
 OWNER_VARIABLE = "COLONNADE_MIGRATE_STORE"
 """The environment variable with the URL of a role that may change the schema."""

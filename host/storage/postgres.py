@@ -58,8 +58,8 @@ from host.storage.sql import (
     Database,
     Rows,
     RunInThread,
-    SqlStore,
-    SqlTransaction,
+    Store,
+    Transaction,
     make_grant,
     marks,
     select_credentials,
@@ -68,7 +68,6 @@ from host.storage.sql import (
 from host.storage.store import (
     LOCKED_LIMIT,
     CredentialKey,
-    FleetTransaction,
     Revisions,
     StateError,
     StoredConfirmation,
@@ -76,7 +75,6 @@ from host.storage.store import (
     StoredGrant,
     StoredItem,
     StoredSession,
-    Transaction,
     TrimPlace,
     uptime,
 )
@@ -160,7 +158,7 @@ def open_postgres(
 
 
 @final
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """Made by `open_postgres` only."""
 
     unstorable = (psycopg.Error, UnicodeEncodeError, StateError)
@@ -406,7 +404,7 @@ class PostgresStore(SqlStore):
 
     def _change(self, database: Database) -> Transaction:
         assert isinstance(database, _Changes)
-        return _PostgresTransaction(self, database, self._config)
+        return FleetTransaction(self, database, self._config)
 
     def _revisions_after(self, transaction: Transaction, database: Database) -> Revisions:
         assert isinstance(database, _Changes)
@@ -415,7 +413,7 @@ class PostgresStore(SqlStore):
     def _select(
         self, select: Callable[[Database, str, S], T], what: S, limit: float = LOAD_LIMIT, turn: float = -1
     ) -> T:
-        """As in `SqlStore`.
+        """As in `Store`.
 
         Args:
             limit: seconds for each statement.
@@ -461,7 +459,7 @@ class PostgresStore(SqlStore):
     def _sign_anew(
         self, reseal: Callable[[CredentialKey, StoredCredential], StoredCredential | None], transaction: Transaction
     ) -> int:
-        assert isinstance(transaction, _PostgresTransaction)
+        assert isinstance(transaction, FleetTransaction)
         database, count = transaction.locked(), 0
         item = f"server, kind, name, {ITEM}, {self.definitions_columns}"
         tables = ("item", item, 3), ("person_grant", f"{GRANT}, mac", 1), ("unconfined", "server, chosen, mac", 1)
@@ -522,7 +520,10 @@ class PostgresStore(SqlStore):
 
 
 @final
-class _PostgresTransaction(SqlTransaction, FleetTransaction):
+class FleetTransaction(Transaction):
+    """With the questions to people that the processes of a fleet share. What becomes of them moves the revision of the
+    grants, so that each process hears of it."""
+
     _store: PostgresStore
     _database: _Changes
 
@@ -557,6 +558,7 @@ class _PostgresTransaction(SqlTransaction, FleetTransaction):
         return self._database.execute(query, (holder, seconds, self._config, *key, holder)).rowcount == 1
 
     def put_confirmation(self, confirmation: StoredConfirmation) -> None:
+        """Store a question in the place of that with its id; without effect if this has an answer."""
         self._new_grants_revision()
         query = f"""INSERT INTO confirmation (config, {_CONFIRMATION}) VALUES ({marks(6)})
             ON CONFLICT (config, id) DO UPDATE SET home = excluded.home, sealed = excluded.sealed,
@@ -564,15 +566,18 @@ class _PostgresTransaction(SqlTransaction, FleetTransaction):
         self._database.execute(query, (self._config, *confirmation))
 
     def answer_confirmation(self, id: str, answer: str) -> bool:
+        """Answer a question. False if it has an answer, or is gone: of two answers one counts."""
         query = "UPDATE confirmation SET answer = ? WHERE config = ? AND id = ? AND answer = ''"
         return self._changed(query, (answer, self._config, id))
 
     def claim_confirmation(self, id: str) -> bool:
+        """Remove a question that has an answer, which is then this process's to apply. False if another one has it."""
         return self._changed(
             "DELETE FROM confirmation WHERE config = ? AND id = ? AND answer <> ''", (self._config, id)
         )
 
     def withdraw_confirmation(self, id: str) -> bool:
+        """Remove a question that has no answer. False if it has one, or is gone."""
         return self._changed("DELETE FROM confirmation WHERE config = ? AND id = ? AND answer = ''", (self._config, id))
 
     def _changed(self, query: str, values: Sequence[Any]) -> bool:
@@ -583,6 +588,7 @@ class _PostgresTransaction(SqlTransaction, FleetTransaction):
         return True
 
     def confirmations(self) -> list[StoredConfirmation]:
+        """All questions. Those that are to be forgotten are removed."""
         expired = "DELETE FROM confirmation WHERE config = ? AND expires < extract(epoch FROM clock_timestamp())"
         self._database.execute(expired, (self._config,))
         query = f"SELECT {_CONFIRMATION} FROM confirmation WHERE config = ? ORDER BY expires, id"

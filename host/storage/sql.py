@@ -1,4 +1,13 @@
-"""The store in SQL that both databases take: the tables' contents, and the order in which changes are stored.
+"""The store: definitions and grants of one configuration, as the policy reads and changes them, in SQL that both
+databases take.
+
+A store holds definitions (of each item that a server offers: what is approved, what is offered) and grants, and the
+sessions that another process may go on with. Several processes share it. A change is one function that is given a
+`Transaction`: all of it is on disk when `Store.write` returns, or none of it.
+
+The event loop never waits for the disk or for the lock of another process: what is async waits in a worker thread, and
+`poll` gives up at once where it would have to wait. Only `load_definitions` and `load_grants`, with which a command or
+a host begins, wait where they are called.
 
 Statements have `?` for values. What the databases say differently, and how each is opened, locked and followed, is in
 `sqlite.py` and `postgres.py`.
@@ -9,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, final
@@ -24,13 +33,11 @@ from host.storage.store import (
     RememberedServer,
     Revisions,
     StateError,
-    Store,
     StoredCredential,
     StoredDefinitions,
     StoredGrant,
     StoredItem,
     StoredSession,
-    Transaction,
     TrimPlace,
 )
 from host.subject import Item, Subject
@@ -101,8 +108,30 @@ Rows = tuple[int, bool, str | None, list[str], dict[str, bool], list[tuple[Any, 
 """The parts of `StoredDefinitions`, with the server, kind, name and columns of each item."""
 
 
-class SqlStore(Store):
-    """A store in tables. One batch of changes after another is one transaction, in a worker thread."""
+class Store(ABC):
+    """The store of one configuration, shared with other processes. One batch of changes after another is one
+    transaction, in a worker thread.
+
+    Attributes:
+        problem: a sentence for people if the store cannot be relied on: it was removed, replaced or damaged. Then
+            nothing in it holds, and every `write` is refused, until the host is started again; or, if `problem_ends`,
+            until it can be read again.
+        is_current: whether the last `poll` saw all that is stored. Where it could not, another process has the store
+            locked, or was killed while it wrote; `read_definitions` waits for the one and puts the other right.
+        trouble: the reason, as a part of a sentence, if the store is not reliable and there is no `problem`.
+        lag: the most seconds by which `now` is behind the clock of the store. What another process has stored may have
+            been made so much later than now, by the clock that both share.
+        commits, commit_seconds: transactions of this process that were to change something, and the time that they
+            took together.
+    """
+
+    problem: str | None = None
+    problem_ends: bool = False
+    is_current: bool = True
+    trouble: str = "the database is locked by another process"
+    lag: float = 0.0
+    commits: int = 0
+    commit_seconds: float = 0.0
 
     unstorable: ClassVar[tuple[type[Exception], ...]]
     """The errors of a change that cannot be stored; all others are the change's own."""
@@ -117,12 +146,43 @@ class SqlStore(Store):
         self._turn = trio.Lock()
 
     async def read_definitions(self, known: Callable[[], int] = lambda: -1) -> StoredDefinitions | None:
+        """The definitions that changed after the known revision; all of them without one, and after 0. None if it is
+        the present one, which costs next to nothing where this process stores nothing.
+
+        `known` is called once all that this process has stored is announced (`write`), and no more of it is until
+        this has returned. So what it stores itself is not read again, if `known` follows the revisions.
+
+        Raises:
+            StateError: they cannot be read.
+        """
         if self._is_at(known()):
             return None
         async with self._turn:
             if self._is_at(known()):
                 return None
             return await self._definitions(await self._read_rows(known()))
+
+    @abstractmethod
+    def poll(self) -> Revisions:
+        """The revisions now, or the last ones seen if they cannot be read at once. Some 10 µs; never waits."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """Unix time by the clock of the store, which all its processes share."""
+
+    @property
+    @abstractmethod
+    def is_reliable(self) -> bool:
+        """Whether what was read last still counts: False if there is a `problem`, or if no `poll` could read the store
+        for `LOCKED_LIMIT` seconds."""
+
+    @abstractmethod
+    def read_grants(self) -> list[StoredGrant]:
+        """All grants. Never waits.
+
+        Raises:
+            StateError: they cannot be read now.
+        """
 
     @abstractmethod
     def _is_at(self, revision: int) -> bool:
@@ -132,18 +192,39 @@ class SqlStore(Store):
     async def _read_rows(self, since: int) -> Rows: ...
 
     def load_definitions(self) -> StoredDefinitions:
+        """All definitions, when a command begins: this thread waits. Raises as `read_definitions` does."""
         return run_now(self._definitions(self._select(self.select_rows, 0)))
 
     async def read_remembered(self, server: str, identity: str) -> RememberedServer | None:
+        """The lists and capabilities that are remembered of this server under this identity; None if there are none.
+
+        Raises:
+            StateError: it cannot be read.
+        """
         return await self._read(_select_remembered, (server, identity))
 
     async def read_credentials(self) -> dict[CredentialKey, StoredCredential]:
+        """All credentials.
+
+        Raises:
+            StateError: they cannot be read.
+        """
         return await self._read(select_credentials, None)
 
     async def read_session(self, id: str) -> StoredSession | None:
+        """The session with this id; None if there is none.
+
+        Raises:
+            StateError: it cannot be read.
+        """
         return await self._read(select_session, id)
 
     def load_grants(self) -> tuple[list[StoredGrant], int]:
+        """All grants and their revision, when a process begins: this thread waits.
+
+        Raises:
+            StateError: they cannot be read.
+        """
         return self._select(self.select_grants, None)
 
     async def _read(self, select: Callable[[Database, str, S], T], what: S) -> T:
@@ -153,6 +234,15 @@ class SqlStore(Store):
     async def write(
         self, change: Callable[[Transaction], T], on_commit: Callable[[T, Revisions], object] | None = None
     ) -> T:
+        """Carry out the change, and give what it returned once it is on disk.
+
+        `change` may run in a worker thread. `on_commit` is called with what it returned and the revisions that it led
+        to, in the order in which changes were stored, before anything else happens in the event loop.
+
+        Raises:
+            StateError: it cannot be stored; nothing has changed.
+            Exception: whatever `change` raised; nothing has changed.
+        """
         write = Write(change, on_commit)
         self._queue.append(write)
         try:
@@ -329,10 +419,10 @@ def select_session(database: Database, config: str, id: str) -> StoredSession | 
     return None if row is None else StoredSession(*row)
 
 
-class SqlTransaction(Transaction):
-    """One change of `store`."""
+class Transaction(ABC):
+    """One change of `store`, in which no other process can change it. All of it is undone if its function raises."""
 
-    def __init__(self, store: SqlStore, database: Database, config: str) -> None:
+    def __init__(self, store: Store, database: Database, config: str) -> None:
         self._store = store
         self._database = database
         self._config = config
@@ -348,15 +438,18 @@ class SqlTransaction(Transaction):
         """Store a row of `config` and `GRANT` in the place of the one with its key."""
 
     def revision(self) -> int:
+        """The revision of the definitions."""
         return self.revisions().definitions
 
     def revisions(self) -> Revisions:
+        """All revisions."""
         row = self._database.execute(REVISIONS, (self._config,)).fetchone()
         if row is None:
             raise StateError(_NO_CONFIG)
         return Revisions(*row)
 
     def changed_since(self, revision: int, server: str, kind: str) -> bool:
+        """Whether items of this kind were changed after that revision."""
         query = """SELECT removed > ? OR EXISTS (
             SELECT 1 FROM item WHERE config = config.id AND revision > ? AND server = ? AND kind = ?
         ) FROM config WHERE id = ?"""
@@ -364,9 +457,11 @@ class SqlTransaction(Transaction):
         return bool(changed)
 
     def item(self, server: str, kind: str, name: str) -> StoredItem | None:
+        """One item as it is stored."""
         return self._store.select_item(self._database, self._config, (server, kind, name))
 
     def put_items(self, server: str, kind: str, items: Mapping[str, StoredItem | None]) -> None:
+        """Store these items by their names; None takes one out."""
         revision = self._new_revision()
         key = (self._config, server, kind)
         gone = [(*key, name) for name, item in items.items() if item is None]
@@ -379,15 +474,18 @@ class SqlTransaction(Transaction):
         )
 
     def clear_lost(self) -> None:
+        """Record that a person has seen that the approvals are lost, and decides again."""
         self._new_revision()
         self._database.execute("UPDATE config SET lost = NULL WHERE id = ?", (self._config,))
 
     def close_servers(self, servers: Iterable[str]) -> None:
+        """End first sight for these servers."""
         self._new_revision()
         query = "INSERT INTO closed_server (config, server) VALUES (?, ?) ON CONFLICT DO NOTHING"
         self._database.executemany(query, [(self._config, server) for server in servers])
 
     def put_unconfined(self, server: str, chosen: bool | None) -> None:
+        """Store whether a person chose that a server stays unconfined; None: it is not among `unconfined` any more."""
         self._new_revision()
         query = "DELETE FROM unconfined WHERE config = ? AND server = ?"
         self._database.execute(query, (self._config, server))
@@ -399,6 +497,8 @@ class SqlTransaction(Transaction):
         self._database.execute("INSERT INTO unconfined (config, server, chosen) VALUES (?, ?, ?)", row)
 
     def put_remembered(self, server: str, remembered: RememberedServer) -> None:
+        """Store what a server said. Lists of kinds that are not among these stay as they are stored under its identity.
+        Only the few identities of a server that were stored last are kept."""
         config, identity = self._config, remembered.identity
         query = "SELECT identity, stored FROM remembered_server WHERE config = ? AND server = ? ORDER BY stored DESC"
         known = self._database.execute(query, (config, server)).fetchall()
@@ -419,9 +519,11 @@ class SqlTransaction(Transaction):
             self._database.executemany(query, [(config, server, each) for each in others[_MAX_IDENTITIES - 1 :]])
 
     def grants(self) -> list[StoredGrant]:
+        """All grants."""
         return self._store.list_grants(self._database, self._config)
 
     def put_grant(self, grant: StoredGrant) -> None:
+        """Store this grant."""
         self._new_grants_revision()
         of, item = grant.subject, grant.subject.item
         subject = (of.caller, item.server, item.kind, item.name, of.fingerprint, of.launch, of.rule, of.digest)
@@ -429,6 +531,7 @@ class SqlTransaction(Transaction):
         self.replace_grant((self._config, grant.id, *subject, *rest))
 
     def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
+        """Remove the grants with these ids, and those that expired before that Unix time."""
         self._new_grants_revision()
         query = "DELETE FROM person_grant WHERE config = ? AND id = ?"
         self._database.executemany(query, [(self._config, id) for id in sorted(ids)])
@@ -436,11 +539,13 @@ class SqlTransaction(Transaction):
         self._database.execute(query, (self._config, expired_at))
 
     def credential(self, key: CredentialKey) -> StoredCredential | None:
+        """The credentials as they are stored."""
         query = f"SELECT {_CREDENTIAL} FROM credential WHERE {_OF_KEY}"
         row = self._database.execute(query, (self._config, *key)).fetchone()
         return None if row is None else StoredCredential(*row)
 
     def put_credential(self, key: CredentialKey, credential: StoredCredential) -> StoredCredential:
+        """Store credentials in the place of all that this key had, without a lease; gives them with their revision."""
         self.remove_credential(key)
         stored = credential._replace(revision=self.revisions().credentials)
         query = f"INSERT INTO credential (config, server, owner, {_CREDENTIAL}) VALUES ({marks(7)})"
@@ -448,36 +553,47 @@ class SqlTransaction(Transaction):
         return stored
 
     def remove_credential(self, key: CredentialKey) -> None:
+        """Remove the credentials of this key."""
         query = "UPDATE config SET credentials = credentials + 1 WHERE id = ?"
         self._database.execute(query, (self._config,))
         self._database.execute(f"DELETE FROM credential WHERE {_OF_KEY}", (self._config, *key))
 
     def lease_credential(self, key: CredentialKey, holder: str, seconds: float) -> bool:
+        """Let nobody else refresh the credentials for so long, by the clock of the store. False if another holder has
+        that right now, or there are no credentials."""
         now = self._store.now()
         free = "lease_holder IS NULL OR lease_holder = ? OR lease_until <= ?"
         query = f"UPDATE credential SET lease_holder = ?, lease_until = ? WHERE {_OF_KEY} AND ({free})"
         return self._database.execute(query, (holder, now + seconds, self._config, *key, holder, now)).rowcount == 1
 
     def end_lease(self, key: CredentialKey, holder: str) -> None:
+        """Give the right back, if this holder has it."""
         query = f"UPDATE credential SET lease_holder = NULL WHERE {_OF_KEY} AND lease_holder = ?"
         self._database.execute(query, (self._config, *key, holder))
 
     def put_sessions(self, sessions: Iterable[StoredSession]) -> None:
+        """Store these sessions, but none that is stored with a later use: another process has it by now. No revision
+        grows by what becomes of sessions."""
         query = """INSERT INTO session (config, id, sealed, touched) VALUES (?, ?, ?, ?)
             ON CONFLICT (config, id) DO UPDATE SET sealed = excluded.sealed, touched = excluded.touched
             WHERE session.touched <= excluded.touched"""
         self._database.executemany(query, [(self._config, *each) for each in sessions])
 
     def renew_sessions(self, sessions: Iterable[StoredSession]) -> None:
+        """As `put_sessions`, of those that are stored: a session that another process has removed stays removed."""
         query = "UPDATE session SET sealed = ?, touched = ? WHERE config = ? AND id = ? AND touched <= ?"
         rows = [(sealed, touched, self._config, id, touched) for id, sealed, touched in sessions]
         self._database.executemany(query, rows)
 
     def remove_sessions(self, ids: Iterable[str]) -> None:
+        """Remove the sessions with these ids."""
         query = "DELETE FROM session WHERE config = ? AND id = ?"
         self._database.executemany(query, [(self._config, id) for id in ids])
 
     def trim_sessions(self, most: int, used_before: float, place: TrimPlace) -> TrimPlace | None:
+        """A step of the removal of sessions that were not used since that Unix time, and of the longest unused ones
+        beyond `most`: it removes and looks at a bounded number. Returns the place of the next step, which is to be
+        another transaction; None after the last one. Others may store sessions meanwhile."""
         before = used_before if place.kept < most else max(used_before, place.used)
         # The time is compared twice: another process may use a session that was chosen.
         query = """DELETE FROM session WHERE config = ? AND touched < ? AND id IN (

@@ -38,8 +38,8 @@ from host.storage.sql import (
     Database,
     Rows,
     RunInThread,
-    SqlStore,
-    SqlTransaction,
+    Store,
+    Transaction,
     Write,
     marks,
 )
@@ -49,7 +49,6 @@ from host.storage.store import (
     Revisions,
     StateError,
     StoredGrant,
-    Transaction,
     uptime,
 )
 
@@ -156,7 +155,7 @@ def open_store(
 
 
 @final
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """Made by `open_store` only."""
 
     unstorable = (sqlite3.Error, UnicodeEncodeError, StateError)
@@ -274,7 +273,7 @@ class SqliteStore(SqlStore):
 
 
 @final
-class _SqliteTransaction(SqlTransaction):
+class _SqliteTransaction(Transaction):
     def replace_items(self, rows: Sequence[tuple[Any, ...]]) -> None:
         values = f"{marks(12)}, CAST(? AS TEXT), CAST(? AS TEXT)"
         self._database.executemany(f"INSERT OR REPLACE INTO item ({ITEM_COLUMNS}) VALUES ({values})", rows)

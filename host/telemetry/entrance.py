@@ -12,7 +12,8 @@ from host.attempts import Attempt
 from host.audit.writer import Audit
 from host.journal import Journal
 from host.memory import Budget
-from host.storage.store import StateError, Store
+from host.storage.sql import Store
+from host.storage.store import StateError
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 from host.wire.asgi import ASGIApp

@@ -28,7 +28,7 @@ from host.memory import Budget
 from host.protocol.definitions import model_tokens
 from host.protocol.methods import Kind
 from host.slices import pause
-from host.storage.store import Store
+from host.storage.sql import Store
 from host.telemetry import names
 from host.telemetry.counts import BUCKETS, HostCounts, Labels, cumulative
 from host.telemetry.names import Metric

@@ -27,7 +27,8 @@ from host.oauth.documents import CLIENT_GONE, ClientRegistration, TokenRefused, 
 from host.oauth.problem import OAuthProblem, without
 from host.oauth.token_forms import RefreshForm, TokenClient, refresh_form
 from host.sanitize import quoted, with_said
-from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
+from host.storage.sql import Store, Transaction
+from host.storage.store import CredentialKey, StateError, StoredCredential
 from host.upstream.login import obtain_own, store_login
 from host.upstream.server_secrets import kept_secret, learn
 from host.upstream.vault import Login, Vault

@@ -50,7 +50,8 @@ from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form, TokenClient, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
 from host.sanitize import visible
-from host.storage.store import CredentialKey, Store, StoredCredential
+from host.storage.sql import Store
+from host.storage.store import CredentialKey, StoredCredential
 from host.upstream.callback import Callback
 from host.upstream.discovery import Discovered, discover
 from host.upstream.vault import Login, Vault

@@ -22,7 +22,8 @@ from host.errors import ColonnadeError, first_exception
 from host.journal import Event, InternalError, LoggedIn, LoginFailed
 from host.oauth.problem import OAuthProblem, told
 from host.sanitize import visible
-from host.storage.store import CredentialKey, StateError, Store
+from host.storage.sql import Store
+from host.storage.store import CredentialKey, StateError
 from host.upstream.callback import Callback
 from host.upstream.credentials import Credentials
 from host.upstream.login import (

@@ -30,7 +30,8 @@ from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LEGACY, MODERN
 from host.slices import pause
 from host.source import Source
-from host.storage.store import RememberedServer, Store
+from host.storage.sql import Store
+from host.storage.store import RememberedServer
 
 _LINE = msgspec.json.Decoder(tuple[str, bool, Raw])
 """One entry of a stored list: name, whether a call may become a task, and the definition as the server wrote it."""

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from host.cli.admin_client import find_hosts
-from host.storage.store import ApprovedDefinition, StoredItem, StoredSession, Transaction
+from host.storage.sql import Transaction
+from host.storage.store import ApprovedDefinition, StoredItem, StoredSession
 from tests.bench.contenders import FLEET, HTTP, Upstream
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
 from tests.bench.lanes import Calls, Lane

@@ -14,7 +14,8 @@ import trio
 
 from host.journal import InternalError
 from host.oauth.problem import OAuthProblem
-from host.storage.store import StoredCredential, Transaction
+from host.storage.sql import Transaction
+from host.storage.store import StoredCredential
 from host.upstream import credentials
 from host.upstream.credentials import LoginUnavailable
 from host.upstream.vault import Vault

@@ -24,8 +24,9 @@ from host.downstream.stored_sessions import (
 )
 from host.journal import Event, SessionsNotStored
 from host.seal import Seal
+from host.storage.sql import Transaction
 from host.storage.sqlite import SqliteStore
-from host.storage.store import StateError, StoredSession, Transaction, TrimPlace
+from host.storage.store import StateError, StoredSession, TrimPlace
 from tests.kit.gates import locked, store_opener
 
 OPENING = SessionOpening("2025-11-25", "t 1", "{}")

@@ -21,8 +21,8 @@ from host.policy.grants import AccessRequest, Grant, Grants, Scope
 from host.protocol.methods import Kind
 from host.seal import Seal
 from host.storage.postgres import PostgresStore, open_postgres
-from host.storage.sql import Cursor
-from host.storage.store import StateError, Transaction
+from host.storage.sql import Cursor, Transaction
+from host.storage.store import StateError
 from host.subject import Item, Subject
 from tests.host.fleet.conftest import StoredFleet
 from tests.kit.gates import entry

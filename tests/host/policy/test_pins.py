@@ -37,7 +37,7 @@ from host.protocol.methods import Kind
 from host.protocol.versions import Era
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
 from host.storage.directory import open_state
-from host.storage.sql import SqlStore
+from host.storage.sql import Store
 from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import StateError
 from host.subject import Item
@@ -210,7 +210,7 @@ def while_storing(
 ) -> Iterator[None]:
     """For the block, what others do just before and after the store of this process is changed."""
     store = pins._db
-    assert isinstance(store, SqlStore)
+    assert isinstance(store, Store)
     run, began = store._run_in_thread, list[bool]()
 
     async def run_between(work: Callable[[], T], /) -> T:

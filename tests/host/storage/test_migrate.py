@@ -11,7 +11,8 @@ from config import Fleet, Secret
 from host.storage import migrate as migrate_module
 from host.storage.migrate import Migrated, TakenOver, migrate, take_over
 from host.storage.postgres import SCHEMA_VERSION, open_postgres
-from host.storage.store import CredentialKey, StateError, Store, StoredCredential
+from host.storage.sql import Store
+from host.storage.store import CredentialKey, StateError, StoredCredential
 from tests.host.storage.test_sql import APPROVED, NOTES, SEALED, grant, puts, stored
 from tests.kit.awaited import awaited
 from tests.kit.gates import run_here, store_opener

@@ -14,8 +14,8 @@ from config import Fleet, Secret
 from host.storage import postgres as module
 from host.storage.migrate import migrate
 from host.storage.postgres import GRACE, Macs, PostgresStore, StoreConnection, open_postgres
-from host.storage.sql import Database, Write
-from host.storage.store import CredentialKey, StateError, StoredItem, Transaction, uptime
+from host.storage.sql import Database, Transaction, Write
+from host.storage.store import CredentialKey, StateError, StoredItem, uptime
 from tests.host.storage.test_sql import APPROVED, SEALED, changes, grant, puts, session, stored, trim
 from tests.kit.awaited import awaited
 from tests.kit.gates import run_here
@@ -453,9 +453,9 @@ def test_many_sessions_are_trimmed_without_a_look_at_each_for_each(
     """As where there is too little memory for a set of those that stay. They are not looked at where the database says
     that they are fewer."""
     count, kept = 20_000, 15_000
-    may_have, said = module._PostgresTransaction.may_have_sessions, list[bool]()
+    may_have, said = module.FleetTransaction.may_have_sessions, list[bool]()
 
-    def says(transaction: module._PostgresTransaction, count: int) -> bool:
+    def says(transaction: module.FleetTransaction, count: int) -> bool:
         said.append(may_have(transaction, count))
         return said[-1]
 
@@ -464,7 +464,7 @@ def test_many_sessions_are_trimmed_without_a_look_at_each_for_each(
         ((left,),) = postgres.execute("SELECT count(*) FROM colonnade.session", database=database)
         return int(left)
 
-    monkeypatch.setattr(module._PostgresTransaction, "may_have_sessions", says)
+    monkeypatch.setattr(module.FleetTransaction, "may_have_sessions", says)
     postgres.execute(
         f"ALTER DATABASE {database} SET work_mem = '64kB'",
         "INSERT INTO colonnade.session (config, id, sealed, touched) "

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from host.storage import sql as module
-from host.storage.sql import Cursor, SqlStore, SqlTransaction
+from host.storage.sql import Cursor, Store, Transaction
 from host.storage.store import (
     ApprovedDefinition,
     CredentialKey,
@@ -29,7 +29,6 @@ from host.storage.store import (
     StoredGrant,
     StoredItem,
     StoredSession,
-    Transaction,
     TrimPlace,
 )
 from host.subject import Item, Subject
@@ -46,13 +45,13 @@ def puts(name: str, item: StoredItem | None = APPROVED, server: str = "a") -> Ca
     return change
 
 
-def stored(store: SqlStore, since: int = 0) -> dict[str, StoredItem]:
+def stored(store: Store, since: int = 0) -> dict[str, StoredItem]:
     """The tools of the server `a`."""
     found = store.load_definitions() if since == 0 else changes(store, since)
     return found.items.get(("a", "tool"), {})
 
 
-def changes(store: SqlStore, since: int) -> StoredDefinitions:
+def changes(store: Store, since: int) -> StoredDefinitions:
     found = awaited(store.read_definitions(lambda: since))
     assert found is not None
     return found
@@ -87,12 +86,12 @@ class Counted:
         return getattr(self._database, name)
 
 
-def trim(store: SqlStore, most: int, used_before: float) -> tuple[list[int], list[int]]:
+def trim(store: Store, most: int, used_before: float) -> tuple[list[int], list[int]]:
     """Remove sessions, step by step. Returns how many rows each statement has removed, and has passed over."""
     removed, passed = list[int](), list[int]()
 
     def step(place: TrimPlace, transaction: Transaction) -> TrimPlace | None:
-        assert isinstance(transaction, SqlTransaction)
+        assert isinstance(transaction, Transaction)
         transaction._database = counted = Counted(transaction._database)
         found = transaction.trim_sessions(most, used_before, place)
         removed.extend(counted.removed)
@@ -171,7 +170,7 @@ def test_another_login_takes_the_place_of_the_former_one(stores: Stores) -> None
 
 
 def test_a_lease_is_for_one_holder_until_it_ends(stores: Stores) -> None:
-    def lease(store: SqlStore, holder: str, seconds: float = 60) -> bool:
+    def lease(store: Store, holder: str, seconds: float = 60) -> bool:
         return awaited(store.write(lambda transaction: transaction.lease_credential(NOTES, holder, seconds)))
 
     with stores.opened() as one, stores.opened() as other:

@@ -24,6 +24,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from host.storage.directory import open_state
+from host.storage.sql import Transaction
 from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import (
     LOCKED_LIMIT,
@@ -32,7 +33,6 @@ from host.storage.store import (
     RememberedServer,
     StateError,
     StoredItem,
-    Transaction,
 )
 from tests.host.storage.test_sql import APPROVED, changes, puts, remembers, stored
 from tests.kit.awaited import awaited
