@@ -381,7 +381,7 @@ class _Report:
         self.add(details)
         found = problems[before:]
         del problems[before:]
-        above = _where(self._written(details["loc"][:2]))
+        above = where_of(self._written(details["loc"][:2]))
         return [
             f"{where}: {text}" if where else text
             for where, text in ((each.where.removeprefix(above).removeprefix("."), each.text) for each in found)
@@ -429,7 +429,7 @@ class _Report:
         """Note a problem, unless reading the file found one at its place, from which it only follows."""
         if mark not in self._reported and (mark, text) not in self._said:
             self._said.add((mark, text))
-            self._document.add(mark, text, _where(path))
+            self._document.add(mark, text, where_of(path))
 
     def _deepest(self, path: KeyPath) -> KeyPath:
         """The path, as far as the file has values there."""
@@ -454,7 +454,7 @@ def _is_filled(value: object) -> bool:
     return bool(value) and not is_null(value)
 
 
-def _where(path: KeyPath) -> str:
+def where_of(path: KeyPath) -> str:
     """A path as a person reads it: `servers.gh.consent.tools.allow[0]`."""
     shown = path[:3] if _may_be_secret(path) else path
     return "".join(f"[{part}]" if isinstance(part, int) else f".{clip(str(part))}" for part in shown).removeprefix(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +103,9 @@ def explain(
     else:
         server, kind, name = entry_named(targets, outward, whose)
     targets = [target for target in targets if server in target.servers()] or targets
-    explanation = only(targets).post("explain", server=server, kind=kind, name=name, arguments=parsed, **whose)
-    return _tell(explanation, as_json)
+    target = only(targets)
+    explanation = target.post("explain", server=server, kind=kind, name=name, arguments=parsed, **whose)
+    return _tell(target, server, explanation, as_json)
 
 
 def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
@@ -138,7 +140,7 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
             print(f"  {line}")
         if remark:
             print(f"Now, {remark}:")
-    return _tell(explanation, as_json)
+    return _tell(target, row.server, explanation, as_json)
 
 
 def _kept_arguments(record: Mapping[str, Any], kept: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:
@@ -158,22 +160,59 @@ def _kept_arguments(record: Mapping[str, Any], kept: Mapping[str, str]) -> tuple
 
 
 def _caller_of(file: str, token: str) -> str:
-    """The name of a caller by that of its token; empty if the configuration names none, or cannot be read."""
+    """The name of a caller by that of its token; empty if the configuration names none.
+
+    Raises:
+        CommandFailed: the configuration cannot be read.
+    """
     from config import ConfigError, load
 
     try:
         callers = load(file, in_background=True).callers
-    except ConfigError:
-        return ""
+    except ConfigError as problem:
+        raise CommandFailed(f"the name of its caller is not known, since the file is wrong: {problem}") from problem
     return next((name for name, spec in callers.items() if spec.token == token), "")
 
 
-def _tell(explanation: Mapping[str, Any], as_json: bool) -> int:
+def _tell(target: DecisionTarget, server: str, explanation: Mapping[str, Any], as_json: bool) -> int:
+    deciding = "" if explanation["verdict"] == "allow" else _deciding_line(target.config, server, explanation)
     if as_json:
-        print(json.dumps(explanation, indent=2))
+        print(json.dumps({**explanation, "to_change": deciding}, indent=2))
     else:
-        _show(explanation)
+        _show(explanation, deciding)
     return EXIT_CODES[explanation["verdict"]] if explanation["shown"] else VERDICT_DENY
+
+
+def _deciding_line(config: str, server: str, explanation: Mapping[str, Any]) -> str:
+    """The line of the file that has the rule, or in whose section one would stand, and its key. Empty if no key
+    decides, or the file cannot be read, or is a desktop host's, which has other keys."""
+    from config import ConfigError
+    from config.load import place_of, read_file, where_of
+    from config.model import ENTRY_RULES
+
+    key, _, text = explanation["rule"].partition(": ")
+    if key.partition(".")[0] not in {"trust", *ENTRY_RULES}:
+        return ""
+    section = ("defaults",) if explanation["origin"] else ("servers", server)
+    path: tuple[str | int, ...] = (*section, key) if key == "trust" else (*section, "consent", *key.split("."))
+    try:
+        document, host = read_file(place_of(Path(config)))
+    except ConfigError:
+        return ""
+    found: Any = document.root
+    for word in path:
+        found = found.get(word) if isinstance(found, dict) else None
+    rules = found if isinstance(found, list) else []
+    fitting = [at for at, rule in enumerate(rules) if text == rule or (isinstance(rule, dict) and _begins(text, rule))]
+    path = (*path, *fitting) if len(fitting) == 1 else path
+    while path not in document.places:
+        path = path[:-1]
+    place = document.places[path]
+    return "" if host else f"{config}:{(place.key or place.value).line}: {where_of(path)}"
+
+
+def _begins(text: str, rule: Mapping[str, Any]) -> bool:
+    return f"{text} ".startswith(f"{rule.get('name')} ")
 
 
 def _explain_server(target: DecisionTarget, server: str, whose: Mapping[str, str], as_json: bool) -> int:
@@ -256,9 +295,11 @@ def _seen(target: DecisionTarget, whose: Mapping[str, str]) -> list[dict[str, An
     return []
 
 
-def _show(explanation: Mapping[str, Any]) -> None:
+def _show(explanation: Mapping[str, Any], deciding: str) -> None:
     print(explanation["sentence"])
     print(f"  decided by:  {explanation['rule']}{_from(explanation)}")
+    if deciding:
+        print(f"  to change:   {printable(deciding)}")
     print("  tried:")
     for rule in explanation["tried"]:
         print(f"    {'matched' if rule['matched'] else '-':<8} {rule['verdict']:<6} {rule['rule']}  ({rule['why']})")

@@ -15,7 +15,7 @@ from config import Verdict
 from host.attempts import Attempt, Reason
 from host.audit.contents import Contents
 from host.cli.exit_codes import DONE, FAILED, VERDICT_ASK, VERDICT_DENY, WRONG, CommandFailed
-from host.cli.explain import entry_named, short_fingerprint
+from host.cli.explain import _caller_of, entry_named, short_fingerprint
 from host.history.index import Bounds, HistoryIndex
 from host.history.search import CallFilter, search
 from host.policy.decision_log import AuditRecord
@@ -283,6 +283,75 @@ def test_all_rules_of_a_server_are_written_out(stopped: Stopped, capsys: pytest.
     assert stopped.run("explain", "--server", "he", "--args", "{}") == WRONG
 
 
+WRITTEN = """\
+defaults:
+  consent: read-only
+servers:
+  gh:
+    url: http://127.0.0.1:9/mcp
+    consent:
+      tools:
+        allow: [get]
+        ask:
+          - {name: create, when: {a: {eq: "1"}}}
+          - name: create
+            when: {a: {eq: "2"}}
+        deny:
+          - wipe
+          - {name: "no*", when: {a: {eq: "x"}}}
+          - "nothing"
+  he: {url: "http://127.0.0.1:9/mcp"}
+  ke: {url: "http://127.0.0.1:9/mcp", trust: untrusted, consent: {}}
+  le: {url: "http://127.0.0.1:9/mcp", consent: {tools: ask}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "arguments", "line", "key"),
+    [
+        ("gh", "get", {}, 0, ""),
+        ("gh", "create", {"a": "1"}, 9, "servers.gh.consent.tools.ask"),  # two begin alike
+        ("gh", "wipe", {}, 14, "servers.gh.consent.tools.deny[0]"),
+        ("gh", "nothing", {}, 16, "servers.gh.consent.tools.deny[2]"),
+        ("gh", "other", {}, 8, "servers.gh.consent.tools.allow"),
+        ("he", "get", {}, 2, "defaults.consent"),
+        ("ke", "get", {}, 18, "servers.ke.trust"),
+        ("le", "get", {}, 19, "servers.le.consent.tools"),
+    ],
+)
+def test_the_line_that_decides_is_named_unless_it_allows(
+    server: str,
+    tool: str,
+    arguments: dict[str, str],
+    line: int,
+    key: str,
+    stopped: Stopped,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also for a call of the past."""
+    stopped.file.write_text(WRITTEN)
+    definitions = {name: json.dumps({"name": name}).encode() for name in ("get", "create", "wipe", "nothing", "other")}
+    stopped.inside(lambda gate: observe(gate, server, Kind.TOOL, definitions))
+    stopped.run("definitions", "approve", "--yes")
+    record = decision(tool, json.dumps(arguments).encode(), server=server)
+    call = past(stopped, record, full=True)[0]
+    capsys.readouterr()
+    asked = ("--server", server, "--tool", tool, "--args", json.dumps(arguments))
+    for words in (asked, ("--call", call)):
+        stopped.run("explain", *words)
+        changes = [each for each in capsys.readouterr().out.splitlines() if "to change:" in each]
+        assert changes == ([f"  to change:   {stopped.file}:{line}: {key}"] if key else [])
+        stopped.run("explain", *words, "--json")
+        assert json.loads(capsys.readouterr().out)["to_change"] == (f"{stopped.file}:{line}: {key}" if key else "")
+
+
+def test_a_call_of_the_past_is_not_explained_as_for_somebody_else(stopped: Stopped) -> None:
+    """A host that runs has the file as it was before it became wrong; the names of callers are in the file alone."""
+    stopped.file.write_text("servers: {gh: {url: 3}}")
+    with pytest.raises(CommandFailed, match=r"the name of its caller is not known, .* servers\.gh\.url"):
+        _caller_of(str(stopped.file), "token-of-ci")
+
+
 def past(stopped: Stopped, *decisions: AuditRecord, full: bool = False, contents: Contents | None = None) -> list[str]:
     """Have these been decided before; the ids of the calls, as the history names them."""
 
@@ -302,8 +371,14 @@ def past(stopped: Stopped, *decisions: AuditRecord, full: bool = False, contents
         return [row.id for row in search(index, CallFilter())][::-1]
 
 
-def decision(name: str, arguments: bytes = b"{}", caller: str | None = None, method: str = "tools/call") -> AuditRecord:
-    subject = Subject(Item("gh", "tool", name), caller, None, "", "", "tools.allow: *")
+def decision(
+    name: str,
+    arguments: bytes = b"{}",
+    caller: str | None = None,
+    method: str = "tools/call",
+    server: str = "gh",
+) -> AuditRecord:
+    subject = Subject(Item(server, "tool", name), caller, None, "", "", "tools.allow: *")
     return AuditRecord(subject, method, "desk", Raw(arguments), Verdict.ALLOW)
 
 
