@@ -44,11 +44,21 @@ class Severity(IntEnum):
 _INFO, _WARNING = Severity.INFO, Severity.WARNING  # for speed; see RESOURCE in protocol/methods.py
 
 
+class Event:
+    """Something that people may want to know. `part`: that of the log whose level it follows (`cli/common.py`)."""
+
+    __slots__ = ()
+    part: ClassVar[str] = "servers"
+
+    @property
+    def severity(self) -> Severity:
+        return _INFO
+
+
 @dataclass(frozen=True, slots=True)
-class ServerReady:
+class ServerReady(Event):
     """A server is connected and its lists are in the catalog."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     said: str
     """The name that the client gives itself."""
@@ -60,10 +70,9 @@ class ServerReady:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerStopped:
+class ServerStopped(Event):
     """A server was stopped because it was not used."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     seconds: float
 
@@ -72,10 +81,9 @@ class ServerStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class VariablesHandedOn:
+class VariablesHandedOn(Event):
     """A program is started with variables beside those of every server, since it is a client of another service."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     names: tuple[str, ...]
 
@@ -84,10 +92,10 @@ class VariablesHandedOn:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConfined:
+class ServerConfined(Event):
     """A program was started with these means that confine it."""
 
-    severity: ClassVar = Severity.INFO
+    part: ClassVar = "sandbox"
     server: str
     means: str
 
@@ -96,9 +104,10 @@ class ServerConfined:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerUnconfined:
+class ServerUnconfined(Event):
     """A program that is not trusted was started without a sandbox, as before, since nobody has chosen yet."""
 
+    part: ClassVar = "sandbox"
     severity: ClassVar = Severity.WARNING
     server: str
 
@@ -107,10 +116,11 @@ class ServerUnconfined:
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxRefused:
+class SandboxRefused(Event):
     """A confined program tried something and did not get it, or says so if it is not `certain`. `allow`: the line for
     the file that would permit it; empty if none does."""
 
+    part: ClassVar = "sandbox"
     severity: ClassVar = Severity.WARNING
     server: str
     what: str
@@ -128,10 +138,9 @@ class SandboxRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOpened:
+class SessionOpened(Event):
     """Handshake clients of a server are served over a session, beside the stateless connection for others."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     revision: str
 
@@ -140,10 +149,9 @@ class SessionOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionClosed:
+class SessionClosed(Event):
     """The session beside a stateless connection was closed because it was not used."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     seconds: float
 
@@ -152,10 +160,9 @@ class SessionClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAbsent:
+class SessionAbsent(Event):
     """A server accepts no session beside its stateless connection, which serves all clients."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     why: str
 
@@ -164,7 +171,7 @@ class SessionAbsent:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionFailed:
+class SessionFailed(Event):
     """The session beside a stateless connection failed, while that connection may serve on."""
 
     severity: ClassVar = Severity.WARNING
@@ -178,10 +185,11 @@ class SessionFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerHeld:
+class ServerHeld(Event):
     """A server is not started, because its command resolves to another program than the approved one, or if it is
     confined, because that starts with other files."""
 
+    part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
     server: str
     program: str
@@ -207,10 +215,9 @@ class ServerHeld:
 
 
 @dataclass(frozen=True, slots=True)
-class PackagesInstalled:
+class PackagesInstalled(Event):
     """The packages of a confined server were installed. `what`: version and digest."""
 
-    severity: ClassVar = Severity.INFO
     server: str
     what: str
     seconds: float
@@ -220,7 +227,7 @@ class PackagesInstalled:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFailed:
+class ServerFailed(Event):
     """A server is not, or no longer, connected."""
 
     severity: ClassVar = Severity.WARNING
@@ -241,9 +248,10 @@ class ServerFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerNeedsLogin:
+class ServerNeedsLogin(Event):
     """A server is not connected until a person logs in."""
 
+    part: ClassVar = "logins"
     severity: ClassVar = Severity.WARNING
     server: str
     why: str
@@ -253,10 +261,10 @@ class ServerNeedsLogin:
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedIn:
+class LoggedIn(Event):
     """A person has logged in at a server. `by`: where the login was begun."""
 
-    severity: ClassVar = Severity.INFO
+    part: ClassVar = "logins"
     server: str
     issuer: str
     by: str
@@ -266,9 +274,10 @@ class LoggedIn:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginFailed:
+class LoginFailed(Event):
     """A login that was begun at this host came to nothing."""
 
+    part: ClassVar = "logins"
     severity: ClassVar = Severity.WARNING
     server: str
     why: str
@@ -278,9 +287,10 @@ class LoginFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenNotRefreshed:
+class TokenNotRefreshed(Event):
     """The token of a login could not be refreshed. The present one is used as long as it is valid."""
 
+    part: ClassVar = "logins"
     severity: ClassVar = Severity.WARNING
     server: str
     why: str
@@ -290,7 +300,7 @@ class TokenNotRefreshed:
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceFailed:
+class InstanceFailed(Event):
     """A dedicated instance of a server could not be started, or was lost."""
 
     severity: ClassVar = Severity.WARNING
@@ -302,7 +312,7 @@ class InstanceFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageDropped:
+class MessageDropped(Event):
     """A message was dropped: it was none, or nobody was waiting for it."""
 
     severity: ClassVar = Severity.WARNING
@@ -318,7 +328,7 @@ class MessageDropped:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryOmitted:
+class EntryOmitted(Event):
     """An entry of a server is not exported. `cause` tells those apart that are each told in the log."""
 
     severity: ClassVar = Severity.WARNING
@@ -331,7 +341,7 @@ class EntryOmitted:
 
 
 @dataclass(frozen=True, slots=True)
-class ListsSlowed:
+class ListsSlowed(Event):
     """The lists of a server change so often that they are not read at each change, but about every `interval`
     seconds."""
 
@@ -344,7 +354,7 @@ class ListsSlowed:
 
 
 @dataclass(frozen=True, slots=True)
-class SecretWithheld:
+class SecretWithheld(Event):
     """A server repeated a secret that it was given. It is replaced in what clients and people get; told once for each
     connection and `where`."""
 
@@ -357,9 +367,10 @@ class SecretWithheld:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerRequestRefused:
+class ServerRequestRefused(Event):
     """A server wanted to ask a client something, and was refused."""
 
+    part: ClassVar = "calls"
     severity: ClassVar = Severity.WARNING
     server: str
     request: str
@@ -373,9 +384,10 @@ class ServerRequestRefused:
         return f"{self.server}: {self.request} refused: {self.why}"
 
 
-class RequestCompleted(Struct, frozen=True, gc=False):
+class RequestCompleted(Struct, Event, frozen=True, gc=False):
     """A request reached a server, or a request of a server reached a client, and this became of it."""
 
+    part: ClassVar = "calls"
     server: str
     kind: str
     name: str
@@ -407,9 +419,10 @@ class RequestCompleted(Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFailed:
+class RequestFailed(Event):
     """Why a request failed, where the server said something about it that its client is not told."""
 
+    part: ClassVar = "calls"
     severity: ClassVar = Severity.WARNING
     server: str
     why: str
@@ -426,10 +439,11 @@ class RequestFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfirmationRequested:
+class ConfirmationRequested(Event):
     """A person is asked whether something may be done; `id` is how it is answered. `refused`: the reason why it was
     refused at once; the answer is then for the next equal call. Empty while it waits."""
 
+    part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
     server: str
     id: str
@@ -462,10 +476,10 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionMade:
+class DecisionMade(Event):
     """A confirmation has ended: `answer` is the person's, or `none`, `withdrawn` or `void`."""
 
-    severity: ClassVar = Severity.INFO
+    part: ClassVar = "consent"
     server: str
     what: str
     answer: str
@@ -477,12 +491,13 @@ class DecisionMade:
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionChanged:
+class DefinitionChanged(Event):
     """A server's definition differs from before. `what` is the outcome: `held`, since it is not what was approved;
     `reordered`, which is held too, though only the order of words differs (with the `remedy`); `accepted`, since the
     server is trusted; `installed`, by an installation that was permitted; `edited`, since the owner did it; or it
     `returned` to what was approved."""
 
+    part: ClassVar = "consent"
     server: str
     kind: str
     name: str
@@ -510,9 +525,10 @@ class DefinitionChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditFailed:
+class AuditFailed(Event):
     """The audit log cannot be written, so nothing is sent to any server."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
     why: str
 
@@ -521,9 +537,10 @@ class AuditFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryFailed:
+class HistoryFailed(Event):
     """The index of the history cannot be written. Calls go on, and it is made up for."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.WARNING
     why: str
 
@@ -532,9 +549,10 @@ class HistoryFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class DefinitionsLost:
+class DefinitionsLost(Event):
     """The approvals are lost, so nothing is approved."""
 
+    part: ClassVar = "consent"
     severity: ClassVar = Severity.ERROR
     why: str
 
@@ -543,9 +561,10 @@ class DefinitionsLost:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigReloaded:
+class ConfigReloaded(Event):
     """The configuration was read again; `changes` says in words what is different, or what is wrong with it."""
 
+    part: ClassVar = "host"
     changes: str
     accepted: bool
     waiting: tuple[str, ...] = ()
@@ -570,9 +589,10 @@ class ConfigReloaded:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleUnused:
+class RuleUnused(Event):
     """A rule of consent matches nothing that its server offers."""
 
+    part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
     server: str
     rule: str
@@ -582,9 +602,10 @@ class RuleUnused:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleFailed:
+class ConsoleFailed(Event):
     """The web console could not be opened; all else goes on."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
     why: str
 
@@ -593,9 +614,10 @@ class ConsoleFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsFailed:
+class MetricsFailed(Event):
     """The address of the metrics could not be had; all else goes on."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
     why: str
 
@@ -604,10 +626,11 @@ class MetricsFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeFailed:
+class NoticeFailed(Event):
     """People could not be told that a call waits. `way`: the entry of the configuration. Later failures are not told
     until it has worked again."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.WARNING
     way: str
     why: str
@@ -617,10 +640,11 @@ class NoticeFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionsNotStored:
+class SessionsNotStored(Event):
     """What outlives the process of sessions over HTTP could not be stored; they are served all the same. Later failures
     are not told until it has worked again."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.WARNING
     why: str
 
@@ -629,9 +653,10 @@ class SessionsNotStored:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRefused:
+class AttemptRefused(Event):
     """Somebody asked for something in vain. `count`: how often within a minute."""
 
+    part: ClassVar = "calls"
     server: str
     attempt: Attempt
     count: int = 1
@@ -651,9 +676,10 @@ class AttemptRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptsUnnamed:
+class AttemptsUnnamed(Event):
     """More was asked for in vain within a minute than is kept by name."""
 
+    part: ClassVar = "calls"
     severity: ClassVar = Severity.WARNING
     count: int
 
@@ -662,9 +688,10 @@ class AttemptsUnnamed:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionRefused:
+class DecisionRefused(Event):
     """A local process that may not decide wanted to."""
 
+    part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
     process: str
     """Its name, escaped, and its id."""
@@ -675,10 +702,10 @@ class DecisionRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputLine:
+class OutputLine(Event):
     """A server wrote a line to its standard error, or one that is no message to its standard output."""
 
-    severity: ClassVar = Severity.INFO
+    part: ClassVar = "output"
     server: str
     line: str
     stream: Literal["stderr", "stdout"] = "stderr"
@@ -688,9 +715,10 @@ class OutputLine:
 
 
 @dataclass(frozen=True, slots=True)
-class InternalError:
+class InternalError(Event):
     """Colonnade itself made a mistake while it answered a request."""
 
+    part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
     where: str
     problem: BaseException
@@ -701,52 +729,6 @@ class InternalError:
 
     def __str__(self) -> str:
         return f"{self.where}: internal error: {self.problem!r}"
-
-
-Event = (
-    ServerReady
-    | ServerFailed
-    | ServerStopped
-    | VariablesHandedOn
-    | ServerConfined
-    | ServerUnconfined
-    | SandboxRefused
-    | SessionOpened
-    | SessionClosed
-    | SessionAbsent
-    | SessionFailed
-    | ServerHeld
-    | PackagesInstalled
-    | ServerNeedsLogin
-    | LoggedIn
-    | LoginFailed
-    | TokenNotRefreshed
-    | InstanceFailed
-    | RequestFailed
-    | MessageDropped
-    | EntryOmitted
-    | ListsSlowed
-    | SecretWithheld
-    | ServerRequestRefused
-    | AttemptRefused
-    | AttemptsUnnamed
-    | DecisionRefused
-    | OutputLine
-    | InternalError
-    | RequestCompleted
-    | ConfirmationRequested
-    | DecisionMade
-    | DefinitionChanged
-    | AuditFailed
-    | HistoryFailed
-    | DefinitionsLost
-    | ConfigReloaded
-    | ConsoleFailed
-    | MetricsFailed
-    | NoticeFailed
-    | SessionsNotStored
-    | RuleUnused
-)
 
 
 class Hop(NamedTuple):

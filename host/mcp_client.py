@@ -31,6 +31,7 @@ from host.upstream.negotiate import Dialect, internal_request, negotiate
 from host.upstream.pages import read_list
 from host.wire.descent import credentials
 from host.wire.http_client import fetch_json, open_http
+from host.wire.http_transport import open_origin
 from host.wire.link import Link, LinkLost
 from host.wire.stdio import StdioLink
 
@@ -107,7 +108,11 @@ async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator
         LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError: there is no usable MCP server at the URL.
     """
     handler = _ResponsesOnly()
-    async with open_http(url, headers, handler.on_dropped) as link, _open(link, handler) as client:
+    async with (
+        open_origin(url, headers) as origin,
+        open_http(origin, handler.on_dropped) as link,
+        _open(link, handler) as client,
+    ):
         yield client
 
 

@@ -103,10 +103,11 @@ def _type(node: dict[str, Any]) -> str:
 
 def _events() -> Iterator[str]:
     for name, each in sorted(vars(journal).items()):
-        if inspect.isclass(each) and each.__module__ == journal.__name__ and hasattr(each, "severity"):
+        if inspect.isclass(each) and each.__module__ == journal.__name__ and hasattr(each, "part") and name != "Event":
             found: tuple[Any, ...] = fields(each) if is_dataclass(each) else struct_fields(cast(type[Struct], each))
             members = ", ".join(f"`{_name(field)}`" for field in found)
-            level = each.severity.name.lower() if isinstance(each.severity, journal.Severity) else "either"
+            severity = vars(each).get("severity", journal.Severity.INFO)
+            level = severity.name.lower() if isinstance(severity, journal.Severity) else "either"
             yield f"| `{name}` | {level} | {members} | {_meaning(each)} |\n"
 
 

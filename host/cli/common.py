@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 COMPLETE_VARIABLE = "_COLONNADE_COMPLETE"
 """The environment variable by which the script of a shell asks for completions."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
-LOG_PARTS = ("servers", "calls", "consent", "logins", "sandbox", "output", "host", "listener", "fleet")
-"""Parts of the log that may have levels of their own. The last two have loggers, the others events
-(`log_format.PARTS`)."""
+EVENT_PARTS = ("servers", "calls", "consent", "logins", "sandbox", "output", "host")
+"""Parts of the log with events (`journal.Event.part`)."""
+LOGGER_PARTS = ("listener", "fleet")
+LOG_PARTS = (*EVENT_PARTS, *LOGGER_PARTS)
+"""Parts of the log that may have levels of their own."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CONFIG_NAME = "colonnade.yaml"
 FILE = click.Path(readable=False)  # whether it can be read is for the configuration to say, with its own sentence

@@ -13,8 +13,8 @@ from errno import EINVAL
 from pathlib import Path
 from typing import ClassVar
 
-from host.cli.common import LeastLevels
-from host.cli.log_format import PART_OF, PARTS, TEXT, JournalHandler, JsonFormatter, is_journal
+from host.cli.common import EVENT_PARTS, LOGGER_PARTS, LeastLevels
+from host.cli.log_format import TEXT, JournalHandler, JsonFormatter, is_journal
 from host.cli.terminal import Terminal
 from host.journal import (
     AttemptRefused,
@@ -23,26 +23,19 @@ from host.journal import (
     DefinitionChanged,
     EntryOmitted,
     Event,
-    InstanceFailed,
     InternalError,
     Journal,
     ListsSlowed,
-    LoginFailed,
     MessageDropped,
     OutputLine,
-    RequestCompleted,
-    RequestFailed,
     RuleUnused,
-    SandboxRefused,
     SecretWithheld,
     ServerFailed,
     ServerHeld,
     ServerNeedsLogin,
     ServerReady,
     ServerRequestRefused,
-    ServerUnconfined,
     Severity,
-    TokenNotRefreshed,
 )
 from host.non_blocking import NonBlockingStream
 
@@ -181,7 +174,7 @@ def open_log(
             journal.subscribe(lambda event: stream.call(file.reopen), ConfigReloaded)
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
     log = logging.getLogger("colonnade")
-    for part in ("listener", "fleet"):
+    for part in LOGGER_PARTS:
         log.getChild(part).setLevel(levels.of(part).upper())
     journal.subscribe(_Log(log, levels, without).note)
     return journal
@@ -212,14 +205,14 @@ class _Log:
         self._log = log
         self._without = without
         numbers = logging.getLevelNamesMapping()
-        self._least = {part: numbers[levels.of(part).upper()] for part in PARTS}
+        self._least = {part: numbers[levels.of(part).upper()] for part in EVENT_PARTS}
         log.setLevel(min(numbers[levels.level.upper()], *self._least.values()))
         self._last: dict[tuple[str, ...], float] = {}
         self._held: dict[tuple[str, ...], int] = {}
 
     def note(self, event: Event) -> None:
         severity = event.severity
-        if severity < self._least[PART_OF[type(event)]] or isinstance(event, self._without):
+        if severity < self._least[event.part] or isinstance(event, self._without):
             return
         if severity is Severity.WARNING and not isinstance(event, ConfirmationRequested):
             self._limited((type(event).__name__, *_cause(event)), event)
@@ -256,16 +249,7 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, where
         case RuleUnused(server, rule):
             return server, rule
-        case SandboxRefused(server):  # a hostile program has as many as it likes; the server's own log has more of them
-            return (server,)
         case ServerRequestRefused(server, request, why):
             return server, request, why
-        case ServerUnconfined(server):
-            return (server,)
-        case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):
-            return (server,)
-        case InstanceFailed(server) | RequestCompleted(server) | RequestFailed(server):
-            return (server,)
-        case TokenNotRefreshed(server) | LoginFailed(server):
-            return (server,)
-    return ()
+    # Also of a sandbox: a hostile program is refused as much as it likes, and the server's own log has more of it.
+    return (event.server,) if hasattr(event, "server") else ()

@@ -14,48 +14,8 @@ import msgspec
 
 from host.journal import (
     AttemptRefused,
-    AttemptsUnnamed,
-    AuditFailed,
-    ConfigReloaded,
-    ConfirmationRequested,
-    ConsoleFailed,
-    DecisionMade,
-    DecisionRefused,
-    DefinitionChanged,
-    DefinitionsLost,
-    EntryOmitted,
     Event,
-    HistoryFailed,
-    InstanceFailed,
     InternalError,
-    ListsSlowed,
-    LoggedIn,
-    LoginFailed,
-    MessageDropped,
-    MetricsFailed,
-    NoticeFailed,
-    OutputLine,
-    PackagesInstalled,
-    RequestCompleted,
-    RequestFailed,
-    RuleUnused,
-    SandboxRefused,
-    SecretWithheld,
-    ServerConfined,
-    ServerFailed,
-    ServerHeld,
-    ServerNeedsLogin,
-    ServerReady,
-    ServerRequestRefused,
-    ServerStopped,
-    ServerUnconfined,
-    SessionAbsent,
-    SessionClosed,
-    SessionFailed,
-    SessionOpened,
-    SessionsNotStored,
-    TokenNotRefreshed,
-    VariablesHandedOn,
 )
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
@@ -63,27 +23,6 @@ JOURNAL_SOCKET = "/run/systemd/journal/socket"
 """Where systemd's journal takes entries with fields (systemd, "Native Journal Protocol")."""
 MAX_FIELD = 32 * 1024
 """Characters of a field for the journal: an entry must fit into one datagram."""
-PARTS: dict[str, tuple[type, ...]] = {
-    "servers": (
-        *(ServerReady, ServerFailed, ServerStopped, VariablesHandedOn, SessionOpened, SessionClosed, SessionAbsent),
-        *(SessionFailed, PackagesInstalled, InstanceFailed, MessageDropped, EntryOmitted, ListsSlowed, SecretWithheld),
-    ),
-    "calls": (RequestCompleted, RequestFailed, ServerRequestRefused, AttemptRefused, AttemptsUnnamed),
-    "consent": (
-        *(ConfirmationRequested, DecisionMade, DecisionRefused, DefinitionChanged, DefinitionsLost, RuleUnused),
-        ServerHeld,
-    ),
-    "logins": (ServerNeedsLogin, LoggedIn, LoginFailed, TokenNotRefreshed),
-    "sandbox": (ServerConfined, ServerUnconfined, SandboxRefused),
-    "output": (OutputLine,),
-    "host": (
-        *(AuditFailed, ConfigReloaded, ConsoleFailed, HistoryFailed, MetricsFailed, NoticeFailed, SessionsNotStored),
-        InternalError,
-    ),
-}
-"""The events of each part of the log (`common.LOG_PARTS`), which has a level of its own."""
-PART_OF = {event: part for part, events in PARTS.items() for event in events}
-
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 """Those of syslog, by levels of `logging`."""
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -98,7 +37,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     if event is None:
         fields["logger"] = record.name
     else:
-        fields |= {"part": PART_OF[type(event)], "event": _CAPITAL.sub("_", type(event).__name__).lower()}
+        fields |= {"part": event.part, "event": _CAPITAL.sub("_", type(event).__name__).lower()}
         fields |= {name: value for name, value in _members(event).items() if value not in ("", [], None)}
         if held := getattr(record, "held", 0):
             fields["held"] = held

@@ -37,10 +37,10 @@ from host.upstream.output import ProgramOutput
 from host.upstream.own_command import starts_colonnade
 from host.upstream.server_secrets import ServerSecrets, learn_headers
 from host.wire.http_client import HttpLink, open_http
-from host.wire.http_transport import Authorization
+from host.wire.http_transport import Authorization, open_origin
 from host.wire.link import Link, LinkLost
 from host.wire.process import Keeper, NotConfined, SpawnError, child_environment
-from host.wire.sse_client import SseLink, open_sse
+from host.wire.sse_client import SseLink
 from host.wire.stdio import StdioLink
 from host.wire.turns import Turns
 
@@ -121,63 +121,47 @@ def open_link(
     """
     hold = uncharged if memory is None else partial(memory.hold, server_owner(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
-        opener = open_sse_link if http_sse else open_http_link
+        opener = partial(open_url_link, journal=journal, http_sse=http_sse, turns=turns, hold=hold)
         if spec.headers_helper is not None:
-            return _open_with_helper(spec, keeper, lambda full: opener(full, journal, turns, hold))
-        return opener(spec, journal, turns, hold, login_of(spec, credentials))
+            return _open_with_helper(spec, keeper, opener)
+        return opener(spec, authorization=login_of(spec, credentials))
     return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold, trail, containers, directory)
 
 
 @asynccontextmanager
-async def open_http_link(
+async def open_url_link(
     spec: HttpServer,
     journal: Journal,
+    *,
+    http_sse: bool,
     turns: Turns | None = None,
     hold: HoldingFactory = uncharged,
     authorization: Authorization | None = None,
-) -> AsyncIterator[HttpLink]:
-    """Open a Streamable HTTP link to the server; see `open_http`.
+) -> AsyncIterator[HttpLink | SseLink]:
+    """Open a link to the server at a URL; see `open_link`.
 
     Raises:
         LinkLost: the URL or a header is invalid.
     """
-    turns = turns or Turns()
-    async with open_http(
+    redact = ServerSecrets(spec).redact
+    headers = {name: value.reveal() for name, value in spec.headers.items()}
+
+    def on_dropped(what: str, detail: str) -> None:
+        journal.note(MessageDropped(spec.id, what, redact(detail)))
+
+    async with open_origin(
         spec.url.reveal(),
-        _headers(spec),
-        _drop_reporter(spec, journal),
+        headers,
         turns=turns,
         max_message=spec.limits.message,
         hold=hold,
         authorization=authorization,
-    ) as link:
-        yield link
-
-
-@asynccontextmanager
-async def open_sse_link(
-    spec: HttpServer,
-    journal: Journal,
-    turns: Turns | None = None,
-    hold: HoldingFactory = uncharged,
-    authorization: Authorization | None = None,
-) -> AsyncIterator[SseLink]:
-    """Open an HTTP+SSE link (2024-11-05) to the server; see `open_sse`.
-
-    Raises:
-        LinkLost: the URL or a header is invalid.
-    """
-    turns = turns or Turns()
-    async with open_sse(
-        spec.url.reveal(),
-        _headers(spec),
-        _drop_reporter(spec, journal),
-        turns=turns,
-        max_message=spec.limits.message,
-        hold=hold,
-        authorization=authorization,
-    ) as link:
-        yield link
+    ) as origin:
+        if http_sse:
+            yield SseLink(origin, on_dropped)
+            return
+        async with open_http(origin, on_dropped) as link:
+            yield link
 
 
 def login_of(spec: ServerSpec, credentials: Credentials | None) -> Credential | None:
@@ -227,15 +211,6 @@ async def _open_with_helper(
     kept = {name: value for name, value in spec.headers.items() if name.lower() not in replaced}
     async with opener(replace(spec, headers={**kept, **printed})) as link:
         yield link
-
-
-def _headers(spec: HttpServer) -> dict[str, str]:
-    return {name: value.reveal() for name, value in spec.headers.items()}
-
-
-def _drop_reporter(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
-    redact = ServerSecrets(spec).redact
-    return lambda what, detail: journal.note(MessageDropped(spec.id, what, redact(detail)))
 
 
 @asynccontextmanager

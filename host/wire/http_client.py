@@ -40,7 +40,6 @@ from host.jsonrpc.messages import (
     write,
 )
 from host.jsonrpc.raw import value
-from host.memory import HoldingFactory, uncharged
 from host.protocol.handshake import names_version, refuses_version
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, LIST_METHODS, PING, REPEATABLE_METHODS
 from host.protocol.versions import STATELESS, Revision
@@ -53,12 +52,11 @@ from host.wire.http_errors import (
     HttpRefused,
     Unreachable,
 )
-from host.wire.http_pool import Headers, Pool
+from host.wire.http_pool import Headers
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
     JSON,
-    Authorization,
     HttpExchanges,
     HttpResponse,
     Origin,
@@ -68,8 +66,7 @@ from host.wire.http_transport import (
 from host.wire.link import ConnectStage, Deliver, LinkLost, Parcel, ReceivedMessage, received_in
 from host.wire.refusal_text import readable_text, said_of, wants_browser, wants_login
 from host.wire.session_check import SessionCheck, speaks_of_session
-from host.wire.sse import MAX_EVENT, Event, EventParser
-from host.wire.turns import Turns
+from host.wire.sse import MAX_EVENT, EventParser, SseEvent
 
 CONFLICT = 409
 """Status of a server that has not noticed the end of the former standalone stream yet."""
@@ -563,9 +560,9 @@ class HttpLink:
             OverLimit: an event is over the limit and cannot be assigned to a request.
         """
 
-        def take(event: Event | Malformed) -> Iterator[bool]:
+        def take(event: SseEvent | Malformed) -> Iterator[bool]:
             stream.event_count += 1
-            if isinstance(event, Event) and event.event != "message":
+            if isinstance(event, SseEvent) and event.event != "message":
                 stream.events.useless_count += 1
                 self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
                 return
@@ -655,35 +652,17 @@ class _Stream:
 
 
 @asynccontextmanager
-async def open_http(
-    url: str,
-    headers: Mapping[str, str],
-    on_dropped: Callable[[str, str], None],
-    *,
-    pool: Pool | None = None,
-    turns: Turns | None = None,
-    max_message: int | None = None,
-    hold: HoldingFactory = uncharged,
-    authorization: Authorization | None = None,
-) -> AsyncIterator[HttpLink]:
-    """Open a link to the server at `url`. Nothing is sent until `send`; at the end the session, if there is one, is
-    deleted, and all connections are closed.
+async def open_http(origin: Origin, on_dropped: Callable[[str, str], None]) -> AsyncIterator[HttpLink]:
+    """Open a link to a server. Nothing is sent until `send`; at the end the session, if there is one, is deleted.
 
     Args:
-        headers, pool, turns, max_message, hold, authorization: see `open_origin`.
         on_dropped: called for each message or event that is ignored, as (what, detail). Must not wait.
-
-    Raises:
-        LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(
-        url, headers, pool, turns=turns, max_message=max_message, hold=hold, authorization=authorization
-    ) as origin:
-        link = HttpLink(origin, on_dropped)
-        try:
-            yield link
-        finally:
-            await link.end_session()
+    link = HttpLink(origin, on_dropped)
+    try:
+        yield link
+    finally:
+        await link.end_session()
 
 
 def _deliver_before_run(received: ReceivedMessage) -> None:

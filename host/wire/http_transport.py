@@ -47,7 +47,7 @@ from host.wire.http_pool import MAX_HEADS, Headers, Pool, PooledResponse
 from host.wire.link import ConnectStage, LinkLost, NoMemory, ReceivedMessage, received_in, unsent
 from host.wire.noise import TooManyUselessMessages, UselessMessages
 from host.wire.refusal_text import MAX_SAID, names_host, names_tls, readable_text, wants_browser, wants_login
-from host.wire.sse import Event, EventParser, EventTooLong
+from host.wire.sse import EventParser, EventTooLong, SseEvent
 from host.wire.turns import Turns
 
 MAX_BODY = 16 * 1024 * 1024
@@ -74,7 +74,7 @@ _OBJECT_OR_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?+[ \t\r\n]*+[{\[]")
 
 
 Header = tuple[bytes, bytes]
-TakeEvent = Callable[[Event | Malformed], Iterator[bool]]
+TakeEvent = Callable[[SseEvent | Malformed], Iterator[bool]]
 """Handles an event in steps, one for each message of a batch, and gives out after each whether the stream has brought
 all that was wanted."""
 
@@ -708,7 +708,7 @@ async def open_origin(
         used.abort()
 
 
-def messages_of_event(event: Event | Malformed, batches: bool, about: Id | None) -> Iterator[ReceivedMessage]:
+def messages_of_event(event: SseEvent | Malformed, batches: bool, about: Id | None) -> Iterator[ReceivedMessage]:
     """The messages in the data of an event, or instead of it."""
     if isinstance(event, Malformed):
         yield ReceivedMessage(event, about, event.size)

@@ -32,7 +32,7 @@ class EventTooLong(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SseEvent:
     data: bytes
     """The lines of data, joined by `\\n`. Not checked to be UTF-8."""
     event: str = "message"
@@ -81,7 +81,7 @@ class EventParser:
     def _data_size(self) -> int:
         return 0 if self._data is None else len(self._data) + 1  # with the end of the last line
 
-    def feed(self, data: bytes) -> Iterator[Event | Malformed | None]:
+    def feed(self, data: bytes) -> Iterator[SseEvent | Malformed | None]:
         """Yield the events that `data` completes, and a `Malformed` for each message over the limit. None after a step
         of work: the caller may pause there too. Time is linear in the bytes, whatever their pieces.
 
@@ -112,13 +112,13 @@ class EventParser:
             self._head or self.pending or self._name or self._after_cr or self.discarding or self._id != self.last_id
         )
 
-    def _take_whole(self, event: re.Match[bytes]) -> Event:
+    def _take_whole(self, event: re.Match[bytes]) -> SseEvent:
         """Take an event that came in one piece, as most do, without parsing its lines one by one."""
         self._head = None
         name, id, data = event.groups()
         if id is not None and len(id) <= MAX_FIELD:
             self._id = self.last_id = id.decode(errors="replace")
-        return Event(data, name[:MAX_FIELD].decode(errors="replace") if name else "message", self.last_id)
+        return SseEvent(data, name[:MAX_FIELD].decode(errors="replace") if name else "message", self.last_id)
 
     def _take(self, line: bytes) -> Iterator[None]:
         """Handle a complete line, or the end of a line whose beginning has been discarded."""
@@ -217,7 +217,7 @@ class EventParser:
         self._data += b"\n"
         self._data += value
 
-    def _end(self) -> Event | Malformed | None:
+    def _end(self) -> SseEvent | Malformed | None:
         self.last_id = self._id
         name, self._name = self._name, ""
         if self.discarding is not None:
@@ -228,7 +228,7 @@ class EventParser:
             self.useless_count += 1
         if data is None:
             return None
-        return Event(bytes(data), name or "message", self.last_id)
+        return SseEvent(bytes(data), name or "message", self.last_id)
 
 
 def _data_of(line: bytes) -> bytes | None:

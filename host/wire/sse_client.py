@@ -10,33 +10,29 @@ server's own origin. The rules of `http_transport` hold here too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import trio
 
 from host.jsonrpc.messages import Id, Malformed, Notification, write
-from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
 from host.url import Url
 from host.wire.http_errors import CONNECT_TIMEOUT, PATH_REMEDY, HttpRefused
-from host.wire.http_pool import Headers, Pool
+from host.wire.http_pool import Headers
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
     JSON,
-    Authorization,
     HttpExchanges,
     HttpResponse,
     Origin,
     messages_of_event,
-    open_origin,
 )
 from host.wire.link import ConnectStage, Deliver, LinkLost, Parcel, ReceivedMessage
 from host.wire.refusal_text import MAX_SAID
 from host.wire.session_check import speaks_of_session
-from host.wire.sse import MAX_EVENT, Event, EventParser
-from host.wire.turns import Turns
+from host.wire.sse import MAX_EVENT, EventParser, SseEvent
 
 PUBLIC_PATH = "tell the server, or the proxy before it, the URL at which it is reached from here"
 ONE_INSTANCE = "have all requests of one client reach the same instance of it"
@@ -47,7 +43,12 @@ ENDPOINT_TIMEOUT = 10.0
 
 
 class SseLink:
-    """A `Link` over HTTP+SSE. Made by `open_sse`."""
+    """A `Link` over HTTP+SSE. Nothing is sent until `run` opens the stream; the session ends with the connections of
+    `origin`.
+
+    Args:
+        on_dropped: called for each event that is ignored, as (what, detail). Must not wait.
+    """
 
     hears_unasked = True
 
@@ -134,7 +135,7 @@ class SseLink:
 
             events = EventParser(self._origin.max_message or MAX_EVENT)
 
-            def take(event: Event | Malformed) -> Iterator[bool]:
+            def take(event: SseEvent | Malformed) -> Iterator[bool]:
                 for received in self._messages_in(event, events):
                     deliver(received)
                     yield self._exchanges.lost is not None
@@ -184,7 +185,7 @@ class SseLink:
         address = self._endpoint_said
         refusal.said = f"{address}: {refusal.said}" if refusal.said else address
 
-    def _messages_in(self, event: Event | Malformed, events: EventParser) -> Iterator[ReceivedMessage]:
+    def _messages_in(self, event: SseEvent | Malformed, events: EventParser) -> Iterator[ReceivedMessage]:
         """The messages of an event; none of another event than `message`, which is handled at once."""
         if self._exchanges.lost is not None:
             return
@@ -212,31 +213,3 @@ class SseLink:
         else:
             self._origin.has_served = True
             self._endpoint_known.set()
-
-
-@asynccontextmanager
-async def open_sse(
-    url: str,
-    headers: Mapping[str, str],
-    on_dropped: Callable[[str, str], None],
-    *,
-    pool: Pool | None = None,
-    turns: Turns | None = None,
-    max_message: int | None = None,
-    hold: HoldingFactory = uncharged,
-    authorization: Authorization | None = None,
-) -> AsyncIterator[SseLink]:
-    """Open a link to the server at `url`. Nothing is sent until `run` opens the stream; at the end all connections are
-    closed, which ends the session.
-
-    Args:
-        headers, pool, turns, max_message, hold, authorization: see `open_origin`.
-        on_dropped: called for each event that is ignored, as (what, detail). Must not wait.
-
-    Raises:
-        LinkLost: the URL or a header cannot be used.
-    """
-    async with open_origin(
-        url, headers, pool, turns=turns, max_message=max_message, hold=hold, authorization=authorization
-    ) as origin:
-        yield SseLink(origin, on_dropped)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httptools
 import trio
 
-from host.wire.sse import Event, EventParser
+from host.wire.sse import EventParser, SseEvent
 from tests.conformance.schemas import Receiver, Sent
 
 IO = "io.modelcontextprotocol/"
@@ -173,7 +173,7 @@ class Responses:
             self._body += body
             return
         for event in self._events.feed(body):
-            if isinstance(event, Event) and event.event == "message" and event.data:
+            if isinstance(event, SseEvent) and event.event == "message" and event.data:
                 self._conversations.to_client(self._exchange, event.data)
 
     def on_message_complete(self) -> None:

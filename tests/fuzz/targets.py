@@ -31,7 +31,7 @@ from host.sanitize import sanitize, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, check_head, head_end
 from host.wire.proxy_head import InvalidProxyHead, read_proxy_head
-from host.wire.sse import Event, EventParser, EventTooLong
+from host.wire.sse import EventParser, EventTooLong, SseEvent
 from tests.fuzz import requests, responses
 
 REFUSING_STATUSES = {400, 426, 431, 501, 505}
@@ -67,9 +67,9 @@ def event_stream(data: bytes) -> None:
     assert _events(data, len(data) or 1) == _events(data, cut)
 
 
-def _events(data: bytes, step: int) -> tuple[list[Event | Malformed], str, float | None]:
+def _events(data: bytes, step: int) -> tuple[list[SseEvent | Malformed], str, float | None]:
     parser = EventParser(limit=512)
-    found: list[Event | Malformed] = []
+    found: list[SseEvent | Malformed] = []
     with suppress(EventTooLong):
         for at in range(0, len(data), step):
             found.extend(each for each in parser.feed(data[at : at + step]) if each is not None)

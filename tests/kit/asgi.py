@@ -44,8 +44,7 @@ from host.wire.asgi import (
     encode_headers,
 )
 from host.wire.deadlines import CallScope
-from host.wire.sse import Event as SseEvent
-from host.wire.sse import EventParser
+from host.wire.sse import EventParser, SseEvent
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
 MCP_HEADERS = {

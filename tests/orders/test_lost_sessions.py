@@ -25,9 +25,10 @@ from host.url import Url
 from host.wire.http_client import HttpLink, SessionEnded, open_http
 from host.wire.http_errors import CONNECTION_BROKE, Broken
 from host.wire.http_pool import Headers, Pool, PooledResponse
+from host.wire.http_transport import open_origin
 from host.wire.link import Link
 from host.wire.session_check import SessionCheck
-from host.wire.sse_client import open_sse
+from host.wire.sse_client import SseLink
 from tests.kit.world import Refusal, ScriptedServer, open_world
 
 PARTS, CASES = 10, 200
@@ -168,9 +169,13 @@ class Site(ScriptedServer):
 
     @asynccontextmanager
     async def _open(self, http_sse: bool) -> AsyncIterator[Link]:
-        opener: Any = open_sse if http_sse else open_http
-        async with opener("http://a.example/mcp", {}, lambda *_: None, pool=Wires(self)) as link:
-            yield link
+        pool: Any = Wires(self)
+        async with open_origin("http://a.example/mcp", {}, pool) as origin:
+            if http_sse:
+                yield SseLink(origin, lambda *_: None)
+                return
+            async with open_http(origin, lambda *_: None) as link:
+                yield link
 
     def open_link_over(self, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
         return self._open(http_sse)

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from host.wire.sse import Event, EventParser
+from host.wire.sse import EventParser, SseEvent
 from tests.kit.asgi import Connection, Response
 from tests.orders.view_judge import TOKENS, Judge, Place
 
@@ -122,7 +122,7 @@ class Client(ABC):
         """All messages that have come on the stream."""
         if self.stream is not None:
             data, self._parsed = self.stream.body[self._parsed :], len(self.stream.body)
-            events = [each for each in self._parser.feed(data) if isinstance(each, Event)]
+            events = [each for each in self._parser.feed(data) if isinstance(each, SseEvent)]
             self._heard += [json.loads(each.data) for each in events if each.event == "message" and each.data]
         return self._heard
 

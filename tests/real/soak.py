@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from host.wire.sse import Event, EventParser
+from host.wire.sse import EventParser, SseEvent
 from tests.conformance.schemas import Sent, hold, load
 
 from .running import SERVERS, Running, listening, pids_below, serving, until, write_config
@@ -375,7 +375,7 @@ class Client:
             events = EventParser()
             while data := await connection.chunk():
                 for event in events.feed(data):
-                    if isinstance(event, Event) and event.data:
+                    if isinstance(event, SseEvent) and event.data:
                         self._hear(json.loads(event.data), None)
 
     async def leave(self) -> None:
@@ -468,7 +468,7 @@ class Client:
     async def _read(self, stream: _Stream, connection: Connection) -> None:
         while data := await connection.chunk():
             for event in stream.events.feed(data):
-                if isinstance(event, Event) and event.data:
+                if isinstance(event, SseEvent) and event.data:
                     stream.answer = self._hear(json.loads(event.data), stream.call) or stream.answer
 
     def _received(self, message: Message) -> Message:

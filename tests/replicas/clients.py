@@ -30,7 +30,7 @@ from mcp.types import (
 
 from host.errors import TOO_MANY_REQUESTS, Interrupted, first_exception
 from host.fleet.forwarding import HOLD
-from host.wire.sse import Event, EventParser
+from host.wire.sse import EventParser, SseEvent
 from tests.kit.stateless import stateless_request
 from tests.real.clients import initialize
 
@@ -204,7 +204,7 @@ class HttpClient:
         parser = EventParser()
         async for data in answer.aiter_bytes():
             for event in parser.feed(data):
-                if isinstance(event, Event) and event.data:
+                if isinstance(event, SseEvent) and event.data:
                     message: dict[str, Any] = json.loads(event.data)
                     if id is not None and message.get("id") == id and "method" not in message:
                         return message

@@ -31,6 +31,7 @@ from host.journal import (
     ServerNeedsLogin,
     ServerReady,
     ServerRequestRefused,
+    SessionFailed,
 )
 from tests.real.running import ROOT
 
@@ -117,6 +118,8 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         for _ in range(1000):
             log.note(MessageDropped("a", "invalid message", "x"))
             log.note(EntryOmitted("a", "y"))
+            for server in ("a", "b"):
+                log.note(SessionFailed(server, "w"))
             log.note(InstanceFailed("a", "w"))
             log.note(LoginFailed("a", "the login was denied"))
             log.note(ServerRequestRefused("a", "form question", "v"))
@@ -132,7 +135,7 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         log.note(AuditFailed("full"))
         log.note(InternalError("here", ValueError("v")))
     assert [record.levelname for record in caplog.records] == [
-        *(["WARNING"] * 9 + ["INFO"] * 2 + ["WARNING"] * 2),
+        *(["WARNING"] * 11 + ["INFO"] * 2 + ["WARNING"] * 2),
         *(["ERROR"] * 3),
     ]
     assert caplog.records[-1].exc_info is not None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from host.journal import Event, Journal
 from host.jsonrpc.messages import Notification, Request
 from host.relay import TRAIL_VARIABLE
 from host.sanitize import without_directories
-from host.upstream.connect import CannotStart, open_http_link, open_link, open_sse_link
+from host.upstream.connect import CannotStart, open_link, open_url_link
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.descent import LINK_NAME, SUBREAPER_NAME
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
@@ -234,20 +234,18 @@ STREAM = (
 )
 
 
-@pytest.mark.parametrize(("opener", "path"), [(open_http_link, "/sse"), (open_sse_link, "/messages")])
-async def test_both_http_links_take_url_and_headers_from_the_configuration(
-    opener: Callable[[HttpServer, Journal], AbstractAsyncContextManager[Link]], path: str
-) -> None:
+@pytest.mark.parametrize(("http_sse", "path"), [(False, "/sse"), (True, "/messages")])
+async def test_both_http_links_take_url_and_headers_from_the_configuration(http_sse: bool, path: str) -> None:
     journal = Journal()
     async with http_server({"POST": RECEIPT, "GET": STREAM}) as (url, heard):
         spec = HttpServer(id="a", url=Secret(url), headers={"X-Key": Secret("k")})
-        async with opener(spec, journal) as link, trio.open_nursery() as nursery:
+        async with open_url_link(spec, journal, http_sse=http_sse) as link, trio.open_nursery() as nursery:
             nursery.start_soon(link.run, lambda arrival: None)
             await link.send(Parcel(Notification("a")))
             nursery.cancel_scope.cancel()
     assert heard[-1].startswith(f"POST {path} HTTP/1.1\r\n")
     assert all("x-key: k\r\n" in head.lower() for head in heard)
-    if opener is open_sse_link:
+    if http_sse:
         assert journal.dropped["a"]["unexpected event"] == 1
 
 

@@ -40,6 +40,7 @@ from host.upstream.negotiate import (
 from host.upstream.state import Failed, Ready
 from host.wire.http_client import open_http
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
+from host.wire.http_transport import open_origin
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from tests.host.wire.http_servers import JSON, SSE, Heard, Wire, serving
 from tests.kit.memory import MemoryLink, NullHandler, memory_links
@@ -652,7 +653,8 @@ async def test_what_each_answer_over_http_leads_to(status: int, body: bytes, kin
     async with serving(script) as server:
         try:
             async with (
-                open_http(server.url, {}, lambda what, detail: None) as link,
+                open_origin(server.url, {}) as origin,
+                open_http(origin, lambda what, detail: None) as link,
                 open_peer(link, NullHandler()) as peer,
             ):
                 ended = (await negotiate(link, peer, {}, Dialect(), is_process=False)).revision.name
@@ -797,7 +799,8 @@ class Old:
         async with serving(self) as server:
             try:
                 async with (
-                    open_http(server.url, {}, lambda what, detail: None) as link,
+                    open_origin(server.url, {}) as origin,
+                    open_http(origin, lambda what, detail: None) as link,
                     open_peer(link, NullHandler()) as peer,
                 ):
                     found = await negotiate(link, peer, {}, HANDSHAKE_ONLY, is_process=False)

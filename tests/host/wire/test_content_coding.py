@@ -16,7 +16,7 @@ from host.wire.content_coding import FREE, MAX_PIECE, MAX_RATIO, DecodedBody, Un
 from host.wire.http_errors import Broken, OverLimit
 from host.wire.http_transport import HttpResponse
 from host.wire.link import LinkLost
-from host.wire.sse import Event, EventParser, format_event
+from host.wire.sse import EventParser, SseEvent, format_event
 from tests.host.wire.http_servers import answered
 
 TEXT = b'{"a": "' + bytes(random.Random(1).choices(b"abcdefgh", k=300_000)) + b'"}'
@@ -258,7 +258,7 @@ async def test_an_event_stream_may_be_compressed() -> None:
 
     answer = await whole(format_event(b"{}") * 2, kind="text/event-stream")
     await answer.read_events(EventParser(), take)
-    assert events == [Event(b"{}"), Event(b"{}")]
+    assert events == [SseEvent(b"{}"), SseEvent(b"{}")]
     answer = await whole(b"", kind="text/event-stream", data=b"data: {}\n\n")
     with pytest.raises(LinkLost, match="not valid gzip"):
         await answer.read_events(EventParser(), take)

@@ -27,6 +27,7 @@ from host.wire import http_transport
 from host.wire.http_client import MIN_RETRY_PAUSE, STEADY_STREAM, STREAM_GRACE, HttpLink, SessionEnded, open_http
 from host.wire.http_errors import AuthNeeded, HttpRefused
 from host.wire.http_pool import Pool
+from host.wire.http_transport import open_origin
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import format_event
 from host.wire.turns import Turns
@@ -77,18 +78,21 @@ async def linked(
     max_message: int | None = None,
 ) -> AsyncIterator[Linked]:
     dropped: list[tuple[str, str]] = []
-    async with open_http(
-        url,
-        headers or {},
-        lambda what, detail: dropped.append((what, detail)),
-        pool=served or Pool(Turns()),
-        max_message=max_message,
-    ) as link:
+    async with (
+        open_origin(url, headers or {}, served or Pool(Turns()), max_message=max_message) as origin,
+        open_http(origin, lambda what, detail: dropped.append((what, detail))) as link,
+    ):
         found = Linked(link, dropped=dropped)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(found.run)
             yield found
             nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[HttpLink]:
+    async with open_origin(url, {}) as origin, open_http(origin, lambda *_: None) as link:
+        yield link
 
 
 # --- real sockets ---------------------------------------------------------------------------------------------------
@@ -708,7 +712,7 @@ async def test_an_answer_that_is_no_json_fails_its_request_at_once(text: bytes, 
         await wire.begin()
         await wire.chunk(format_event(text))
 
-    async with serving(scripted(post)) as server, open_http(server.url, {}, lambda *_: None) as link:
+    async with serving(scripted(post)) as server, opened(server.url) as link:
         async with open_peer(link, NullHandler()) as peer:
             with trio.fail_after(10), pytest.raises(BrokenAnswer, match=r"^not (UTF-8|JSON: it has NaN or Infinity)$"):
                 await peer.request("tools/list")
@@ -1128,7 +1132,7 @@ async def test_headers_of_the_configuration_are_sent_but_for_those_that_are_ours
 @pytest.mark.parametrize(("url", "value"), [("http://[::1", "x"), ("http://a/", "é"), ("http://a\x00/", "x")])
 async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: str) -> None:
     with pytest.raises(LinkLost, match="its URL is invalid, or its headers are not ASCII"):
-        async with open_http(url, {"X": value}, lambda what, detail: None):
+        async with open_origin(url, {"X": value}):
             pass
 
 
@@ -1173,7 +1177,7 @@ async def test_a_peer_on_the_link_asks_in_parallel_and_calls_off_what_it_no_long
             await wire.say(200, answer(body["id"], f"[{body['id']}]"))
 
     async with serving(scripted(post)) as server:
-        async with open_http(server.url, {}, lambda what, detail: None) as link, open_peer(link, Deaf()) as peer:
+        async with opened(server.url) as link, open_peer(link, Deaf()) as peer:
             async with trio.open_nursery() as nursery:
                 for _ in range(20):
                     nursery.start_soon(peer.request, "fast")
@@ -1281,7 +1285,7 @@ async def test_a_stateless_request_is_called_off_by_closing_its_post(settled: bo
         closed.set()
 
     async with serving(scripted(post)) as server:
-        async with open_http(server.url, {}, lambda what, detail: None) as link, open_peer(link, Deaf()) as peer:
+        async with opened(server.url) as link, open_peer(link, Deaf()) as peer:
             if settled:
                 link.settle(LATEST)
             async with trio.open_nursery() as nursery:

@@ -15,6 +15,7 @@ from host.wire.http_connection import LINE_ENDS, MAX_READ, HttpConnection, Nothi
 from host.wire.http_errors import Broken
 from host.wire.http_parser import MAX_INTERIM, MAX_INTERIM_HEAD
 from host.wire.http_pool import Pool
+from host.wire.http_transport import open_origin
 from host.wire.link import LinkLost, ReceivedMessage
 from host.wire.noise import MAX_USELESS_PER_SECOND
 from host.wire.turns import PASS_BUDGET, Turns
@@ -281,7 +282,8 @@ async def linked(script: Script, turns: Turns) -> AsyncIterator[tuple[HttpLink, 
     arrived: list[ReceivedMessage] = []
     async with (
         serving(script) as server,
-        open_http(server.url, {}, lambda *_: None, pool=Pool(turns), turns=turns) as link,
+        open_origin(server.url, {}, Pool(turns), turns=turns) as origin,
+        open_http(origin, lambda *_: None) as link,
     ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, arrived.append)

@@ -19,7 +19,7 @@ from host.wire.http_client import open_http
 from host.wire.http_connection import ByteChannel, PlainChannel
 from host.wire.http_errors import Broken, Unreachable
 from host.wire.http_pool import BURST_EXPIRY, IDLE_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, render_head, with_length
-from host.wire.http_transport import HttpResponse
+from host.wire.http_transport import HttpResponse, open_origin
 from host.wire.link import LinkLost
 from host.wire.turns import Turns
 from tests.host.wire.http_servers import (
@@ -339,7 +339,11 @@ async def test_which_requests_a_link_sends_again(method: str, sent: int) -> None
         else:
             await wire.say(200, answer(len(server.heard) - (len(server.heard) > 2)))
 
-    async with serving(script) as server, open_http(server.url, {}, lambda *_: None) as link:
+    async with (
+        serving(script) as server,
+        open_origin(server.url, {}) as origin,
+        open_http(origin, lambda *_: None) as link,
+    ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, lambda message: None)
             await link.send(ask(1))

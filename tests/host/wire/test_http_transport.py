@@ -41,7 +41,7 @@ from host.wire.http_transport import (
 )
 from host.wire.link import LinkLost
 from host.wire.refusal_text import MAX_SAID
-from host.wire.sse import MAX_EVENT, Event, EventParser
+from host.wire.sse import MAX_EVENT, EventParser, SseEvent
 from host.wire.turns import Turns
 from tests.host.wire.http_servers import (
     Heard,
@@ -313,12 +313,12 @@ async def test_a_body_is_charged_while_it_is_read(size: int, fits: bool) -> None
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
 async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> None:
     budget = Budget(1000)
-    seen: list[Event | Malformed] = []
+    seen: list[SseEvent | Malformed] = []
 
     def hold(drop: Callable[[], None]) -> Holding:
         return budget.hold(server_owner("a"), Use.MESSAGES, drop=drop)
 
-    def take(event: Event | Malformed) -> Iterator[bool]:
+    def take(event: SseEvent | Malformed) -> Iterator[bool]:
         seen.append(event)
         yield False
 
@@ -449,8 +449,8 @@ async def test_tls_is_suspected_where_the_url_and_the_failure_permit_it(url: str
 async def test_a_stream_is_followed_to_its_end(broken: bool) -> None:
     seen: list[bytes] = []
 
-    def take(event: Event | Malformed) -> Iterator[bool]:
-        assert isinstance(event, Event)
+    def take(event: SseEvent | Malformed) -> Iterator[bool]:
+        assert isinstance(event, SseEvent)
         seen.append(event.data)
         yield False
 
@@ -465,8 +465,8 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
 ) -> None:
     seen: list[bytes] = []
 
-    def take(event: Event | Malformed) -> Iterator[bool]:
-        assert isinstance(event, Event)
+    def take(event: SseEvent | Malformed) -> Iterator[bool]:
+        assert isinstance(event, SseEvent)
         seen.append(event.data)
         yield event.data == b"a"
 

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from host.jsonrpc.messages import Malformed
 from host.wire import sse
-from host.wire.sse import MAX_FIELD, Event, EventParser, EventTooLong, format_comment, format_event
+from host.wire.sse import MAX_FIELD, EventParser, EventTooLong, SseEvent, format_comment, format_event
 from tests.kit.cost import assert_costs_less, least_cost
 
 
-def fed(parser: EventParser, data: bytes) -> list[Event]:
-    return [each for each in parser.feed(data) if isinstance(each, Event)]
+def fed(parser: EventParser, data: bytes) -> list[SseEvent]:
+    return [each for each in parser.feed(data) if isinstance(each, SseEvent)]
 
 
-def read_whole(data: bytes) -> list[Event]:
+def read_whole(data: bytes) -> list[SseEvent]:
     return fed(EventParser(), data)
 
 
-def read_in_pieces(data: bytes, cuts: list[int], parser: EventParser | None = None) -> list[Event]:
+def read_in_pieces(data: bytes, cuts: list[int], parser: EventParser | None = None) -> list[SseEvent]:
     parser = parser or EventParser()
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    found: list[Event] = []
+    found: list[SseEvent] = []
     for start, end in pairwise(edges):
         found += fed(parser, data[start:end])
     return found
@@ -59,13 +59,13 @@ def test_byte_by_byte_gives_the_same_events(data: bytes) -> None:
 
 @given(streams, st.lists(st.integers(0, 400), max_size=20))
 def test_any_cut_finds_the_same_event_too_long(data: bytes, cuts: list[int]) -> None:
-    def outcome(cuts: list[int]) -> tuple[list[Event], bool]:
-        parser, found = EventParser(limit=12), list[Event]()
+    def outcome(cuts: list[int]) -> tuple[list[SseEvent], bool]:
+        parser, found = EventParser(limit=12), list[SseEvent]()
         edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
         try:
             for start, end in pairwise(edges):
                 for each in parser.feed(data[start:end]):
-                    found += [each] if isinstance(each, Event) else []
+                    found += [each] if isinstance(each, SseEvent) else []
         except EventTooLong:
             return found, True
         return found, False
@@ -77,52 +77,52 @@ def test_any_cut_finds_the_same_event_too_long(data: bytes, cuts: list[int]) -> 
 def test_what_is_written_can_be_read(data: bytes, name: str, id: str | None, cuts: list[int]) -> None:
     written = format_comment(name) + format_event(data, id=id, event=name)
     flat = data.replace(b"\n", b" ").replace(b"\r", b" ")
-    assert read_in_pieces(written, cuts) == [Event(flat, name or "message", id or "")]
+    assert read_in_pieces(written, cuts) == [SseEvent(flat, name or "message", id or "")]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_lines_end_at_each_of_the_three_line_ends(end: bytes) -> None:
     """Lines end at no other character (rule 2)."""
     stream = end.join([b"event: a", b"data: 1", b"data: 2", b"", b"data:3", b"", b""])
-    assert read_whole(stream) == [Event(b"1\n2", "a"), Event(b"3")]
+    assert read_whole(stream) == [SseEvent(b"1\n2", "a"), SseEvent(b"3")]
 
 
 def test_a_line_end_of_two_bytes_may_be_cut_in_two() -> None:
     parser = EventParser()
     assert fed(parser, b"data: 1\r") == []
-    assert fed(parser, b"\n\r") == [Event(b"1")]
-    assert fed(parser, b"\ndata: 2\r\n\r\n") == [Event(b"2")]
+    assert fed(parser, b"\n\r") == [SseEvent(b"1")]
+    assert fed(parser, b"\ndata: 2\r\n\r\n") == [SseEvent(b"2")]
 
 
 def test_an_event_is_given_out_at_a_lone_carriage_return_without_waiting_for_more() -> None:
-    assert read_whole(b"data: 1\r\r") == [Event(b"1")]
+    assert read_whole(b"data: 1\r\r") == [SseEvent(b"1")]
 
 
 def test_other_separators_of_unicode_do_not_end_a_line() -> None:
     """They are text (rule 2)."""
     data = "a\u2028b\u2029c\u0085d\u000be\u000cf".encode()
-    assert read_whole(b"data: " + data + b"\n\n") == [Event(data)]
+    assert read_whole(b"data: " + data + b"\n\n") == [SseEvent(data)]
 
 
 def test_a_mark_at_the_start_is_skipped_and_only_there() -> None:
-    assert read_whole(b"\xef\xbb\xbfdata: 1\n\n") == [Event(b"1")]
+    assert read_whole(b"\xef\xbb\xbfdata: 1\n\n") == [SseEvent(b"1")]
     assert read_whole(b"\xef\xbb\xbf\xef\xbb\xbfdata: 1\n\n") == []
-    assert read_in_pieces(b"\xef\xbb\xbfdata: 1\n\n", [1, 2]) == [Event(b"1")]
+    assert read_in_pieces(b"\xef\xbb\xbfdata: 1\n\n", [1, 2]) == [SseEvent(b"1")]
 
 
 def test_one_blank_after_the_colon_belongs_to_the_field() -> None:
-    assert read_whole(b"data:1\n\ndata: 1\n\ndata:  1\n\n") == [Event(b"1"), Event(b"1"), Event(b" 1")]
+    assert read_whole(b"data:1\n\ndata: 1\n\ndata:  1\n\n") == [SseEvent(b"1"), SseEvent(b"1"), SseEvent(b" 1")]
 
 
 def test_a_field_without_a_colon_is_empty() -> None:
-    assert read_whole(b"data\n\ndata\ndata\n\ndata:") == [Event(b""), Event(b"\n")]
+    assert read_whole(b"data\n\ndata\ndata\n\ndata:") == [SseEvent(b""), SseEvent(b"\n")]
 
 
 def test_an_event_without_data_is_not_given_but_its_id_counts() -> None:
     parser = EventParser()
     assert fed(parser, b"id: 7\nevent: a\n\n") == []
     assert parser.last_id == "7"
-    assert fed(parser, b"data: 1\n\n") == [Event(b"1", "message", "7")]
+    assert fed(parser, b"data: 1\n\n") == [SseEvent(b"1", "message", "7")]
 
 
 def test_an_id_counts_only_once_its_event_has_ended() -> None:
@@ -142,9 +142,9 @@ def test_an_id_with_nul_is_ignored_and_an_empty_one_takes_the_last_back() -> Non
 def test_an_id_that_is_too_long_is_ignored_and_one_at_the_limit_is_not() -> None:
     parser = EventParser()
     longest = "x" * MAX_FIELD
-    assert fed(parser, f"id: {longest}\ndata: a\n\n".encode()) == [Event(b"a", "message", longest)]
-    assert fed(parser, b"id: 7\ndata: b\n\n") == [Event(b"b", "message", "7")]
-    assert fed(parser, f"id: {longest}x\ndata: c\n\n".encode()) == [Event(b"c", "message", "7")]
+    assert fed(parser, f"id: {longest}\ndata: a\n\n".encode()) == [SseEvent(b"a", "message", longest)]
+    assert fed(parser, b"id: 7\ndata: b\n\n") == [SseEvent(b"b", "message", "7")]
+    assert fed(parser, f"id: {longest}x\ndata: c\n\n".encode()) == [SseEvent(b"c", "message", "7")]
     assert fed(parser, f"id: 8\nid: {longest}x\n\n".encode()) == []
     assert parser.last_id == "8"
 
@@ -153,8 +153,8 @@ def test_of_a_name_that_is_too_long_the_beginning_is_given() -> None:
     name = "message" * MAX_FIELD
     parser = EventParser()
     assert fed(parser, f"event: {name}\ndata: a\n\ndata: b\n\n".encode()) == [
-        Event(b"a", name[:MAX_FIELD]),
-        Event(b"b"),
+        SseEvent(b"a", name[:MAX_FIELD]),
+        SseEvent(b"b"),
     ]
 
 
@@ -202,7 +202,7 @@ def test_a_retry_of_thousands_of_digits_is_just_very_long() -> None:
 
 
 def test_comments_and_unknown_fields_mean_nothing() -> None:
-    assert read_whole(b": hello\n:\nfoo: bar\ndata: 1\nData: 2\n\n") == [Event(b"1")]
+    assert read_whole(b": hello\n:\nfoo: bar\ndata: 1\nData: 2\n\n") == [SseEvent(b"1")]
 
 
 def test_an_event_without_its_blank_line_is_never_given() -> None:
@@ -213,13 +213,13 @@ def test_a_new_connection_forgets_what_was_begun_and_keeps_the_position() -> Non
     parser = EventParser()
     fed(parser, b"retry: 20\nid: 1\ndata: a\n\nid: 2\ndata: b\nda")
     parser.restart()
-    assert fed(parser, b"\xef\xbb\xbfdata: c\n\n") == [Event(b"c", "message", "1")]
+    assert fed(parser, b"\xef\xbb\xbfdata: c\n\n") == [SseEvent(b"c", "message", "1")]
     assert parser.retry == 0.02
 
 
 def test_events_before_one_that_is_too_long_are_given_out() -> None:
     feed = EventParser(limit=10).feed(b"data: 1\n\ndata: 234567890")
-    assert next(feed) == Event(b"1")
+    assert next(feed) == SseEvent(b"1")
     with pytest.raises(EventTooLong):
         list(feed)
 
@@ -262,7 +262,7 @@ def test_the_shape_of_what_is_written() -> None:
     assert format_comment("ping") == b": ping\n\n"
 
 
-def received(*pieces: bytes, limit: int = 100) -> list[Event | Malformed]:
+def received(*pieces: bytes, limit: int = 100) -> list[SseEvent | Malformed]:
     parser = EventParser(limit)
     return [each for piece in pieces for each in parser.feed(piece) if each is not None]
 
@@ -287,7 +287,7 @@ def test_a_message_over_the_limit_is_discarded_and_the_next_event_is_not(
     found = received(*(data[at : at + cut] for at in range(0, len(data), cut)))
     why = "the message has more than 100 bytes (limits.message)"
     size = len(head) + 200 + len(tail) + 2  # the name of the field may count, and the end of a line
-    assert found == [Malformed(413, why, id, answers, size), Event(b"{}", "message", "5")]
+    assert found == [Malformed(413, why, id, answers, size), SseEvent(b"{}", "message", "5")]
 
 
 def test_a_message_over_the_limit_may_be_many_lines_of_data() -> None:
@@ -305,7 +305,7 @@ def test_an_event_at_the_limit_is_whole(size: int, limit: int, fits: bool) -> No
     """The line counts with the name of its field."""
     message = b'{"id":7,"result":"%s"}' % (b"x" * (size - len('data:{"id":7,"result":""}')))
     (found,) = received(b"data:" + message + b"\n\n", limit=limit)
-    assert isinstance(found, Event) == fits
+    assert isinstance(found, SseEvent) == fits
 
 
 @pytest.mark.parametrize(

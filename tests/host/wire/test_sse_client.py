@@ -28,9 +28,10 @@ from host.protocol.versions import LEGACY
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.http_pool import Pool
+from host.wire.http_transport import open_origin
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, format_event
-from host.wire.sse_client import ENDPOINT_TIMEOUT, SseLink, open_sse
+from host.wire.sse_client import ENDPOINT_TIMEOUT, SseLink
 from host.wire.turns import Turns
 from tests.host.wire.http_servers import (
     INITIALIZED,
@@ -83,10 +84,8 @@ async def linked(
     url: str, served: Pool | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Linked]:
     dropped: list[tuple[str, str]] = []
-    async with open_sse(
-        url, headers or {}, lambda what, detail: dropped.append((what, detail)), pool=served or Pool(Turns())
-    ) as link:
-        found = Linked(link, dropped)
+    async with open_origin(url, headers or {}, served or Pool(Turns())) as origin:
+        found = Linked(SseLink(origin, lambda what, detail: dropped.append((what, detail))), dropped)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(found.run)
             yield found
@@ -567,7 +566,8 @@ async def test_a_send_that_is_cancelled_leaves_the_link_as_it_was() -> None:
 async def test_a_link_whose_owner_has_left_is_over() -> None:
     stage = Stage()
     stage.says(endpoint())
-    async with open_sse(URL, {}, lambda what, detail: None, pool=stage.transport) as link:
+    async with open_origin(URL, {}, stage.transport) as origin:
+        link = SseLink(origin, lambda what, detail: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.run, lambda arrival: None)
             await wait_all_tasks_blocked()

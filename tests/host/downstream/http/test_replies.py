@@ -35,8 +35,7 @@ from host.wire import client_socket
 from host.wire.asgi import CHUNK, Event, Headers, Immediate, Receive, Scope, Send, immediate
 from host.wire.client_socket import Buffer, ClientSocket
 from host.wire.deadlines import CallScope
-from host.wire.sse import Event as SseEvent
-from host.wire.sse import EventParser
+from host.wire.sse import EventParser, SseEvent
 from tests.host.wire.sites import everything, read_to, serving
 
 
