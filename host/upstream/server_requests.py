@@ -497,22 +497,19 @@ class ServerMessages:
             ColonnadeError: it may not be sent; see `ServerRequests.admit`.
         """
         asking = self._observe(method, params, None, call)
-        answer: Success | Failure | None = None
-        try:
-            with self._gate.server_requests.dispatch(
-                await self._gate.server_requests.admit(
-                    self._server, server_request, params, call.exchange.caller, asking
-                )
-            ) as record:
+
+        async def hand_on() -> Raw:
+            nonlocal params
+            admitted = self._gate.server_requests.admit(
+                self._server, server_request, params, call.exchange.caller, asking
+            )
+            with self._gate.server_requests.dispatch(await admitted) as record:
                 record.end("handed on")
-            answer = Success(0, EMPTY_OBJECT)
-        except ColonnadeError as refusal:
-            answer = Failure(ErrorBody(refusal.code, refusal.message), None)
-            raise
-        finally:
             if asking is not None:
-                params = asking.sent(params) if isinstance(answer, Success) else params
-                asking.end(answer)
+                params = asking.sent(params)
+            return EMPTY_OBJECT
+
+        await (hand_on() if asking is None else _observed(asking, hand_on))
         return params
 
     async def forward(
@@ -654,12 +651,15 @@ async def _observed(asking: Asking, work: Work) -> Raw:
     try:
         result = await work()
         answer = Success(0, result)
+        return result
     except PeerError as refusal:
         answer = Failure(refusal.error, None)
         raise
+    except ColonnadeError as refusal:
+        answer = Failure(ErrorBody(refusal.code, refusal.message), None)
+        raise
     finally:
         asking.end(answer)
-    return result
 
 
 def _client_retries(call: UpstreamCall) -> bool:
