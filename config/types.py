@@ -851,10 +851,6 @@ def _number(minimum: int, maximum: int) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [number, {"type": "string", "pattern": r"\$\{"}]})
 
 
-def _each_once(values: tuple[_K, ...]) -> tuple[_K, ...]:
-    return tuple(dict.fromkeys(values))
-
-
 _NOT_EMPTY = WithJsonSchema({"type": ["string", "number", "boolean"], "minLength": 1})
 _NOT_EMPTY_STRING: Json = {"type": "string", "minLength": 1}
 _NOT_EMPTY_STRINGS: Json = {"type": "array", "items": _NOT_EMPTY_STRING, "minItems": 1}
@@ -863,7 +859,7 @@ _SCALAR: Json = {"type": ["string", "number", "boolean", "null"]}
 _RANGE = {"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2}
 
 FrozenMap = Annotated[Mapping[_K, _V], AfterValidator(MappingProxyType)]
-EachOnce = Annotated[tuple[_K, ...], AfterValidator(_each_once)]
+EachOnce = Annotated[tuple[_K, ...], AfterValidator(lambda values: tuple(dict.fromkeys(values)))]
 
 SecretText = Annotated[Secret, BeforeValidator(_read_secret), _text()]
 Title = Annotated[str, BeforeValidator(_read_title), _text()]

@@ -45,7 +45,8 @@ class Addresses:
         self._ruled = ruled
         self._known: dict[tuple[str | None, str], Endpoint] = {}
         """Those of all servers that were looked up, for speed: each request does."""
-        self._bounds = {name: bounds for name in callers if (bounds := self._views_naming(name))}
+        naming = {caller: tuple(name for name, spec in views.items() if caller in spec.callers) for caller in callers}
+        self._bounds = {caller: bounds for caller, bounds in naming.items() if bounds}
         if default_view is None:
             self._usual: tuple[str, ...] = ("", *views)
         else:
@@ -97,9 +98,6 @@ class Addresses:
         """Whether each address of this endpoint leads there in `later` too, for this caller."""
         known = {endpoint.server or "", f"{VIEW_MARK}{endpoint.view}"}
         return all(later.at(identity, each) == endpoint for each in known if self.at(identity, each) == endpoint)
-
-    def _views_naming(self, caller: str) -> tuple[str, ...]:
-        return tuple(name for name, spec in self._specs.items() if caller in spec.callers)
 
     def _has(self, view: str, server: str) -> bool:
         return not view or (view in self._specs and self._specs[view].part(server) is not None)

@@ -383,8 +383,8 @@ async def _open_servers(
         gate.definitions.is_visible_cached,
         on_left_out,
         memory,
-        gate.policies.views,
-        gate.policies.views.audiences(),
+        views=gate.policies.views,
+        audiences=gate.policies.views.audiences(),
     )
     key, *_ = keys_for(b"remembered servers", config.fleet, state)
     vault = open_vault(state, os.environ, config.fleet)

@@ -136,31 +136,6 @@ class CatalogView(Protocol):
     def overrides(self, server: str, kind: Kind) -> Mapping[str, Override]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ViewOfEverything:
-    """The view of a catalog that has no other."""
-
-    name: str = ""
-    names: Names = field(default_factory=Names)
-    reserved: frozenset[str] = frozenset()
-    renames: bool = False
-
-    def has_server(self, server: str) -> bool:
-        return True
-
-    def offers_all(self, server: str, kind: Kind) -> bool:
-        return True
-
-    def offers_listed(self, server: str, kind: Kind, name: str) -> bool:
-        return True
-
-    def treats_alike(self, server: str, other: object) -> bool:
-        return True
-
-    def overrides(self, server: str, kind: Kind) -> Mapping[str, Override]:
-        return {}
-
-
 @dataclass(frozen=True, eq=False)
 class ServerEntries:
     """The entries of one kind that one source offers to one audience, and the visible ones among them. Lists rendered
@@ -309,7 +284,8 @@ class Catalog:
         is_visible: IsVisible,
         on_left_out: Callable[[Entry, str], None],
         memory: Budget | None = None,
-        views: Iterable[CatalogView] = (ViewOfEverything(),),
+        *,
+        views: Iterable[CatalogView],
         audiences: Iterable[Audience] = (EVERYBODY,),
     ) -> None:
         self.memory = memory or Budget()

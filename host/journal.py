@@ -122,16 +122,17 @@ class SandboxRefused(Event):
 
     part: ClassVar = "sandbox"
     severity: ClassVar = Severity.WARNING
+    stream: ClassVar[Literal["sandbox"]] = "sandbox"
     server: str
     what: str
     allow: str
     certain: bool
 
     def __str__(self) -> str:
-        return f"{self.server}: {self.sentence}"
+        return f"{self.server}: {self.line}"
 
     @property
-    def sentence(self) -> str:
+    def line(self) -> str:
         was = "was" if self.certain else "may have been"
         allow = f"; to allow it, write {self.allow}" if self.allow else ""
         return f"its sandbox: its program {was} refused {self.what}{allow}"
@@ -842,8 +843,7 @@ class Journal:
         self._output: dict[str, deque[OutputRecord]] = {}
         self._output_count = 0
         self.subscribe(self._count_dropped, MessageDropped)
-        self.subscribe(self._keep_output, OutputLine)
-        self.subscribe(self._keep_refusal, SandboxRefused)
+        self.subscribe(self._keep_line, OutputLine, SandboxRefused)
         self.subscribe(self._keep_means, ServerConfined)
 
     def unobserved(self) -> Journal:
@@ -868,16 +868,10 @@ class Journal:
     def _count_dropped(self, event: MessageDropped) -> None:
         self.dropped.setdefault(event.server, Counter())[event.what] += 1
 
-    def _keep_output(self, event: OutputLine) -> None:
-        self._keep(event.server, event.line, event.stream)
-
-    def _keep_refusal(self, event: SandboxRefused) -> None:
-        self._keep(event.server, event.sentence, "sandbox")
-
-    def _keep(self, server: str, line: str, stream: Literal["stderr", "stdout", "sandbox"]) -> None:
+    def _keep_line(self, event: OutputLine | SandboxRefused) -> None:
         self._output_count += 1
-        record = OutputRecord(self._output_count, time.time(), line, stream)
-        self._output.setdefault(server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
+        record = OutputRecord(self._output_count, time.time(), event.line, event.stream)
+        self._output.setdefault(event.server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
 
     def _keep_means(self, event: ServerConfined) -> None:
         self.means[event.server] = event.means

@@ -143,21 +143,11 @@ def _omitted(entry: ServerEntry, key: str, value: object) -> None:
         entry.deny_all()
 
 
-def _auth(entry: ServerEntry, key: str, value: object) -> None:
-    if value != "oauth":  # the default, for servers that request it
-        raise CannotUse(f'its key "{key}" {_NO_OAUTH}')
-
-
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
     """The client of a login, which stands in two keys."""
     client = entry.values.get("oauth", {})
     scopes = {"scopes": entry.values["scopes"]} if "scopes" in entry.values else {}
     _read_client(entry, "oauth", {**mapping("oauth", client), **scopes})
-
-
-def _environment(entry: ServerEntry, key: str, value: object) -> None:
-    if value != "local":
-        raise CannotUse(f'its key "{key}" starts it on another machine')
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
@@ -248,10 +238,12 @@ CODEX = DesktopHost(
         **dict.fromkeys(("http_headers", "env_http_headers", "bearer_token_env_var"), _headers),
         "http_headers_helper": headers_helper,
         "bearer_token": cannot("is not read by its host; put the token into a variable named by bearer_token_env_var"),
-        "auth": _auth,
+        "auth": cannot(_NO_OAUTH, but="oauth"),  # the default, for servers that request it
         **dict.fromkeys(("scopes", "oauth"), _oauth),
         "oauth_resource": cannot(_NO_OAUTH),
-        **dict.fromkeys(("environment_id", "experimental_environment"), _environment),
+        **dict.fromkeys(
+            ("environment_id", "experimental_environment"), cannot("starts it on another machine", but="local")
+        ),
         "enabled": off_if("false"),
         "startup_timeout_sec": duration("start_timeout", 1),
         "tool_timeout_sec": duration("timeout", 1),

@@ -50,11 +50,6 @@ def _oauth(entry: ServerEntry, key: str, value: object) -> None:
         entry.set("oauth", client, key)
 
 
-def _auth(entry: ServerEntry, key: str, value: object) -> None:
-    if value != Plain("false"):
-        raise CannotUse(f'its key "{key}" {_NO_OAUTH}')
-
-
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     """The settings of the user, the repository and the administrator, and the hooks of all of them."""
     managed = context.system_wide(
@@ -143,7 +138,7 @@ COPILOT = DesktopHost(
         "disabled": off_if("true"),
         "timeout": call_timeout(0.001),
         **dict.fromkeys(("oauthClientId", "oauthScopes", "oauthPublicClient", "oauthGrantType"), _oauth),
-        **dict.fromkeys(("auth", "oidc"), _auth),
+        **dict.fromkeys(("auth", "oidc"), cannot(_NO_OAUTH, but=Plain("false"))),
         "filterMapping": cannot("filters what its tools answer, which is not possible here"),
         **dict.fromkeys(("displayName", "safeForTelemetry", "isDefaultServer", "slowConnectionThresholdMs"), harmless),
         **dict.fromkeys(("deferTools", "disableToolCache", "disableSecretMasking", "headersRefreshTtlMs"), harmless),

@@ -377,11 +377,12 @@ def oauth_client(**ours: str) -> Rule:
     return read
 
 
-def cannot(reason: str) -> Rule:
-    """The key needs something that is not possible here."""
+def cannot(reason: str, *, but: object = None) -> Rule:
+    """The key needs something that is not possible here, with any value but this one."""
 
     def stop(entry: ServerEntry, key: str, value: object) -> None:
-        raise CannotUse(f'its key "{key}" {reason}')
+        if but is None or value != but:
+            raise CannotUse(f'its key "{key}" {reason}')
 
     return stop
 

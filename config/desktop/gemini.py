@@ -32,7 +32,6 @@ _PROJECT = HostFile(".gemini/settings.json", is_project=True)
 
 _REFERENCE_IN_ENV = re.compile(rf"{DOLLAR.pattern}|%(\w+)%", re.ASCII)
 _NAME = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::-(?P<default>.*))?", re.ASCII | re.DOTALL)
-_DEFAULT_AUTH = "dynamic_discovery"
 _known_oauth = harmless_map(
     *("enabled", "clientId", "clientSecret", "authorizationUrl", "issuer", "tokenUrl", "scopes", "audiences"),
     *("redirectUri", "tokenParamName", "registrationUrl"),
@@ -79,11 +78,6 @@ def _url(entry: ServerEntry, key: str, value: object) -> None:
 def _only_tools(entry: ServerEntry, key: str, value: object) -> None:
     """The only tools, each by its name or as `name(...)`."""
     entry.only(name.partition("(")[0] for name in names(key, value))
-
-
-def _auth(entry: ServerEntry, key: str, value: object) -> None:
-    if value != _DEFAULT_AUTH:
-        raise CannotUse(f'its key "{key}" {_NEEDS_GOOGLE}')
 
 
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
@@ -286,7 +280,7 @@ GEMINI = DesktopHost(
         "excludeTools": denied_tools,
         **dict.fromkeys(("description", "extension", "extensionName"), harmless),
         "oauth": _oauth,
-        "authProviderType": _auth,
+        "authProviderType": cannot(_NEEDS_GOOGLE, but="dynamic_discovery"),
         **dict.fromkeys(("targetAudience", "targetServiceAccount"), cannot(_NEEDS_GOOGLE)),
         "tcp": cannot("names a transport that is not supported"),
     },

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 from msgspec import Raw
 
-from config import Config, ViewSpec
+from config import ViewSpec
 from config.globs import Globs
 from host.admin.schema import CallerView, EntryCounts, HostControl, LeftOutRow, SeenRow, ViewRow
 from host.catalog import Catalog, Entry
@@ -85,7 +85,7 @@ class CallerViews:
             "address": address,
             "view": endpoint.view,
             "callers": list(config.callers),
-            "search": _search_of(config, endpoint.view),
+            "search": config.views.get(endpoint.view, ViewSpec()).search.value,
             "servers": list(self._upstreams.at(endpoint)),
             "instructions": visible(self._router.instructions(caller), lines=True),
             "tokens": offered.tokens,
@@ -142,10 +142,6 @@ class CallerViews:
 
 def _caller_at(endpoint: Endpoint) -> Caller:
     return Caller("the admin API", endpoint)
-
-
-def _search_of(config: Config, view: str) -> str:
-    return config.views.get(view, ViewSpec()).search.value
 
 
 def _left_out_row(entry: Entry) -> LeftOutRow:

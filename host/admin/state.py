@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -83,7 +84,7 @@ from host.policy.explain import (
 from host.policy.fingerprint import pretty
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import HeldItem
-from host.policy.rows import ChangeRow, HeldRow
+from host.policy.rows import HeldRow
 from host.protocol.definitions import model_tokens
 from host.protocol.methods import Kind
 from host.sanitize import visible
@@ -294,7 +295,7 @@ class StateReader:
             "confirmations": lambda: map_in_slices(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
             "grants": lambda: map_in_slices(partial(grant_as_data, self._gate), self._gate.authorizer.all_grants()),
-            "configuration": lambda: map_in_slices(_copy_change, self._control.waiting_changes),
+            "configuration": lambda: map_in_slices(copy, self._control.waiting_changes),
             "activity": lambda: map_in_slices(_copy_activity, self._activity),
             "problems": lambda: map_in_slices(str, self._problems()),
         }
@@ -305,7 +306,8 @@ class StateReader:
 
     async def _entries(self) -> list[EntryRow]:
         rows: list[EntryRow] = []
-        for entry in [entry for kind in Kind for entry in self._entries_of_kind(kind)]:
+        offered = [self._catalog.entries_of(server, kind) for kind in Kind for server in self._upstreams.by_id]
+        for entry in [entry for entries in offered for entry in entries]:
             await pause()
             if self._gate.policies.has_server(entry.ref.server):  # a reload may have removed it in a pause
                 rows.append(self._entry_as_data(entry))
@@ -414,9 +416,6 @@ class StateReader:
         for state in states:
             state["text"] = visible(state["text"])
         return {"now": now, "minutes": traffic.minutes(now), "quarters": traffic.quarters(now), "states": states}
-
-    def _entries_of_kind(self, kind: Kind) -> list[Entry]:
-        return [entry for server in self._upstreams.by_id for entry in self._catalog.entries_of(server, kind)]
 
     def _server_as_data(self, upstream: UpstreamServer, held: int, unmatched: list[str], uncounted: int) -> ServerRow:
         spec = upstream.spec
@@ -537,10 +536,6 @@ def _fleet_problems(fleet: FleetStatus | None) -> Iterator[str]:
                 f"the process at {member['address']} of the fleet {fleet['name']} has other servers, rules or views "
                 "in its configuration: what a client may do depends on the process that it reaches"
             )
-
-
-def _copy_change(row: ChangeRow) -> ChangeRow:
-    return {**row}
 
 
 def _copy_activity(noted: _Folded | tuple[float, RequestCompleted]) -> ActivityRow:

@@ -255,7 +255,7 @@ class Tasks:
         call = self._find(caller, request.method, params)
         if request.method == TASKS_GET:
             call.is_fetched = call.is_over
-            return _detailed_status(call)
+            return status_in_extension(call.task, inputs=_inputs(call), result=call.result, error=_error(call))
         if request.method == TASKS_UPDATE:
             for key, answer in input_responses_of(params).items():
                 call.answer(key, answer)
@@ -316,10 +316,6 @@ def _in_handshake(call: DetachedCall) -> Task:
     if call.result is None:
         return call.task
     return replace(call.task, status=status_of_result(call.result, extension=False))
-
-
-def _detailed_status(call: DetachedCall) -> Raw:
-    return status_in_extension(call.task, inputs=_inputs(call), result=call.result, error=_error(call))
 
 
 def _inputs(call: DetachedCall) -> _Asked | None:

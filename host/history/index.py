@@ -353,7 +353,8 @@ class HistoryIndex:
                 row = None
             id, chain, place, last = row or self._begin(database, path.name, file.readline(BATCH))
             file.seek(place)
-            text = _whole_lines(file.read(BATCH))
+            text = file.read(BATCH)
+            text = text[: text.rfind(b"\n") + 1]
             if not text and size > place + BATCH:  # one line is longer
                 file.seek(place)
                 text = file.readline(LONGEST_LINE)
@@ -533,10 +534,6 @@ def _continues(descriptor: int, place: int, last: str, size: int) -> bool:
     if not place:
         return True
     return place <= size and (hash_before(os.pread(descriptor, min(place, 4096), max(0, place - 4096))) or "") == last
-
-
-def _whole_lines(text: bytes) -> bytes:
-    return text[: text.rfind(b"\n") + 1]
 
 
 def as_time(seconds: float) -> str:

@@ -8,6 +8,7 @@ import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hmac import compare_digest
 from urllib.parse import parse_qsl, urlencode
 
@@ -28,14 +29,6 @@ class ForeignAnswer(OAuthProblem):
     """The answer does not belong to this request. It is not used up by it."""
 
 
-def _new_verifier() -> str:
-    return secrets.token_urlsafe(48)  # 64 characters (RFC 7636, 4.1: 43 to 128)
-
-
-def _new_state() -> str:
-    return secrets.token_urlsafe(32)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRequest:
     """A request for an authorization code. `resource`: empty if none is named; `state` and `verifier` are good for one
@@ -47,8 +40,9 @@ class AuthorizationRequest:
     resource: str
     scopes: tuple[str, ...]
     extra: Mapping[str, str] = field(default_factory=dict)
-    state: str = field(default_factory=_new_state, repr=False)
-    verifier: str = field(default_factory=_new_verifier, repr=False)
+    state: str = field(default_factory=partial(secrets.token_urlsafe, 32), repr=False)
+    # 64 characters (RFC 7636, 4.1: 43 to 128)
+    verifier: str = field(default_factory=partial(secrets.token_urlsafe, 48), repr=False)
 
     @property
     def url(self) -> str:

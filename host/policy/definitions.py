@@ -343,17 +343,15 @@ class Definitions:
         source, uri = ref.source, ref.name
         held_spelling = self._held_spelling(source, uri)
         held_maker = self._held_template(source, uri)
+        makers = matching_templates(self._templates.get(source, ()), (uri,)) or ()
         # None: several templates match. A held one among them decides; otherwise the URI counts as matched by none.
-        made_by = [EntryRef(source, Kind.TEMPLATE, each) for each in self._makers(source, uri)]
+        made_by = [EntryRef(source, Kind.TEMPLATE, each) for each in makers]
         approved = [each for each in made_by if self.pins.status(each) is PinStatus.APPROVED]
         if held_spelling is not None:
             return EntryRef(source, RESOURCE, held_spelling)
         if made_by:
             return (approved or made_by)[0]
         return ref if held_maker is None else EntryRef(source, Kind.TEMPLATE, held_maker)
-
-    def _makers(self, source: Source, uri: str) -> list[str]:
-        return matching_templates(self._templates.get(source, ()), (uri,)) or []
 
     def _requested_status(self, ref: EntryRef) -> PinStatus:
         """`status` for a requested entry. Looks at templates for listed resources too, so that response times do not

@@ -472,7 +472,7 @@ class Pins:
                 reordered = False
                 if status is PinStatus.CHANGED and pin is not None and compared < MOST_COMPARED:
                     compared += 1
-                    reordered = _is_reordered(kind, pin, offer.raw)
+                    reordered = kind is not Aspect.LAUNCH and is_reordered(pin.definition, offer.raw)
                 reading.changes.append(Change(seen_as, status, was is None, offer.fingerprint, was, reordered))
         return reading
 
@@ -938,10 +938,6 @@ def _as_one(waiting: Mapping[ListKey, HeldItem]) -> HeldItem:
 
 def _problem(item: Item, offered: bytes) -> str:
     return f"it {REPEATS_SECRET}" if has_secret(item.kind, offered) else ""
-
-
-def _is_reordered(kind: PinnedKind, approved: ApprovedDefinition, offered: bytes) -> bool:
-    return kind is not Aspect.LAUNCH and is_reordered(approved.definition, offered)
 
 
 def _order(source: Source) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from config import Check, Condition, Consent, KindConsent, Rule, ToolClaim, Trust, Verdict
+from config import Condition, Consent, KindConsent, Rule, ToolClaim, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
 from host.policy.claims import POSSIBLE_CLAIMS, ToolClaims, claims_hold, explain_claims
 from host.policy.condition_index import ConditionIndex, Indexed
@@ -638,11 +638,9 @@ def _rule_text(rule: Rule) -> str:
 
 def conditions_text(when: Iterable[Condition]) -> str:
     """Conditions as JSON, with the keys of the configuration file."""
-    return _object((display_path(each.path), _checks(each.checks)) for each in when)
-
-
-def _checks(checks: Iterable[Check]) -> str:
-    return _object((check.op, _json(check.value)) for check in checks)
+    return _object(
+        (display_path(each.path), _object((check.op, _json(check.value)) for check in each.checks)) for each in when
+    )
 
 
 def _object(members: Iterable[tuple[str, str]]) -> str:

@@ -103,7 +103,12 @@ class Resolver:
         if ref is None:
             return READY
         if caller.process is not None and (variable := caller.process.refused.get(ref.source.server)) is not None:
-            raise _has_another_value(ref.source.server, variable)
+            id = ref.source.server
+            raise Unavailable(
+                id,
+                f"{id} runs with another value of the environment variable {variable} than this client has: start the "
+                "client with the same value, or serve it alone with colonnade serve --stdio --own",
+            )
         if (server := self._upstreams.by_id.get(ref.source.server)) is not None and server.is_starting(caller):
             return STARTING
         if not self._catalog.is_remembered(ref) or not self.is_offered(target, caller):
@@ -277,14 +282,6 @@ class Resolver:
             for server, part in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
-
-
-def _has_another_value(server: str, variable: str) -> Unavailable:
-    return Unavailable(
-        server,
-        f"{server} runs with another value of the environment variable {variable} than this client has: start the "
-        "client with the same value, or serve it alone with colonnade serve --stdio --own",
-    )
 
 
 def _listing_server(target: ResolvedName) -> str | None:

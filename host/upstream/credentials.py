@@ -284,7 +284,7 @@ class Credential(Authorization):
             raise OAuthProblem(f"the issuer did not answer within {REFRESH_TIMEOUT:.0f} s") from None
         finally:
             with trio.CancelScope(shield=True), suppress(StateError):
-                await self._store.write(self._end_lease)
+                await self._store.write(lambda transaction: transaction.end_lease(self._key, self._holder))
 
     async def _replace_own_token(self, refused: Header | None) -> None:
         """Get a token for Colonnade itself. Several processes may have one each, since nothing is rotated."""
@@ -322,9 +322,6 @@ class Credential(Authorization):
         if stored is None or stored.revision != revision:
             return stored, False
         return stored, transaction.lease_credential(self._key, self._holder, LEASE)
-
-    def _end_lease(self, transaction: Transaction) -> None:
-        transaction.end_lease(self._key, self._holder)
 
     async def _refreshed(self, refused: Header | None) -> Login:
         """The login with other tokens, or without any if it is over."""

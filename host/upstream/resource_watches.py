@@ -286,14 +286,11 @@ class ResourceWatches:
             self._due[uri] = trio.Event()
             self._wake.set()
 
-    def _is_aligned(self, uri: str) -> bool:
-        return (uri in self._watchers) == (uri in self._subscribed)
-
     async def _align(self, peer: Peer[UpstreamCall], uri: str, in_progress: set[str]) -> None:
         """Subscribe or unsubscribe one URI, as wanted; one request at a time. A refused subscription that is still
         wanted is requested again after a delay."""
         retry_delay = INITIAL_RETRY_DELAY
-        while not self._is_aligned(uri):
+        while (uri in self._watchers) != (uri in self._subscribed):
             self._due[uri] = trio.Event()
             if uri in self._watchers:
                 outcome = self._outcomes.get(uri)

@@ -34,12 +34,13 @@ from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
 from host.protocol.versions import Era
 from host.source import EntryRef, Source, viewer_of
-from host.views import View
+from host.views import View, Views
 from tests.kit.awaited import Paused, awaited
 from tests.kit.cost import counted_calls
 from tests.kit.examples import examples
 
 SESSION, STATELESS = viewer_of(Era.SESSION), viewer_of(Era.STATELESS)
+catalog_of = partial(Catalog, views=Views())
 
 
 def session(server: str) -> Source:
@@ -64,7 +65,9 @@ def resource(uri: str) -> Definition:
 
 def catalog() -> tuple[Catalog, list[Entry]]:
     collided: list[Entry] = []
-    return Catalog(["a", "b"], lambda ref, _: ref.name != "hidden", lambda entry, _: collided.append(entry)), collided
+    return catalog_of(
+        ["a", "b"], lambda ref, _: ref.name != "hidden", lambda entry, _: collided.append(entry)
+    ), collided
 
 
 def publish(
@@ -268,7 +271,7 @@ async def test_nobody_waits_for_what_has_been() -> None:
 def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     """A denied web resource does not take another server's down with it."""
     collided: list[Entry] = []
-    catalog = Catalog(["a", "b"], lambda ref, _: ref.server != "a", lambda entry, _: collided.append(entry))
+    catalog = catalog_of(["a", "b"], lambda ref, _: ref.server != "a", lambda entry, _: collided.append(entry))
     for server in ("a", "b"):
         publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
     shelf = catalog.snapshot(Kind.RESOURCE, SESSION)
@@ -279,7 +282,7 @@ def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
 
 def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
-    catalog = Catalog(["a"], lambda ref, _: False, lambda entry, _: None)
+    catalog = catalog_of(["a"], lambda ref, _: False, lambda entry, _: None)
     publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
     shelf = catalog.snapshot(Kind.TOOL, SESSION)
     assert shelf.entries == ()
@@ -357,7 +360,7 @@ def opening() -> tuple[Catalog, set[tuple[str, str]], list[Entry]]:
     """A catalog that shows what is in the set, by server and name."""
     shown, collided = set[tuple[str, str]](), list[Entry]()
     return (
-        Catalog(["a", "b"], lambda ref, _: (ref.server, ref.name) in shown, lambda entry, _: collided.append(entry)),
+        catalog_of(["a", "b"], lambda ref, _: (ref.server, ref.name) in shown, lambda entry, _: collided.append(entry)),
         shown,
         collided,
     )
@@ -513,7 +516,7 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
 async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) -> None:
     """Also for who waits for it: because its server is not configured any more, or others need its memory."""
     memory, shown = Budget(100 * KEPT_COPIES * LONG), set[tuple[str, str]]()
-    shelves = Catalog(["a", "b"], lambda ref, _: (ref.server, ref.name) in shown, lambda entry, _: None, memory)
+    shelves = catalog_of(["a", "b"], lambda ref, _: (ref.server, ref.name) in shown, lambda entry, _: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, LONG)
     long(shelves, "a", shown)
     shelves.reevaluate(["a"])
@@ -531,7 +534,7 @@ async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) 
 
 
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
-    shelves = Catalog(["a", "b", "c"], lambda ref, _: True, lambda entry, _: None)
+    shelves = catalog_of(["a", "b", "c"], lambda ref, _: True, lambda entry, _: None)
     for server in "abc":
         publish(shelves, server, Kind.TOOL, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
     version = shelves.version
@@ -553,7 +556,7 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
 
 def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_server() -> None:
     memory = Budget(16_000)
-    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda entry, _: None, memory)
+    shelves = catalog_of(["a", "b"], lambda ref, _: True, lambda entry, _: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, 600)
     assert shelves.charge(session("a"), Kind.PROMPT, 400)
     assert not shelves.charge(session("a"), Kind.RESOURCE, 1), "a quarter is what one server may have"
@@ -570,7 +573,7 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     memory = Budget(KEPT_COPIES * 4000)
     displaced: list[str] = []
     servers = ["large", "other", "late"]
-    shelves = Catalog(servers, lambda ref, _: True, lambda entry, _: None, memory)
+    shelves = catalog_of(servers, lambda ref, _: True, lambda entry, _: None, memory)
     for server, kind, size in (("large", Kind.TOOL, 900), ("large", Kind.PROMPT, 100), ("other", Kind.TOOL, 999)):
         assert shelves.charge(session(server), kind, size, partial(displaced.append, f"{server} {kind.value}"))
         publish(shelves, server, kind, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
@@ -676,7 +679,7 @@ def test_another_server_in_the_same_place_has_to_be_shown_again() -> None:
 def test_a_server_that_is_gone_shows_no_other_list_of_its_own_for_a_moment() -> None:
     """What nobody saw of it collides with nothing."""
     collided: list[Entry] = []
-    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda entry, _: collided.append(entry))
+    shelves = catalog_of(["a", "b"], lambda ref, _: True, lambda entry, _: collided.append(entry))
     publish_resources(shelves, stateless("a"), "y://")
     publish_resources(shelves, session("a"), WEB)
     publish_resources(shelves, stateless("b"), WEB)
@@ -726,7 +729,7 @@ def test_a_source_that_could_not_list_keeps_its_place() -> None:
 
 def test_a_list_that_is_displaced_is_replaced_by_no_other_one() -> None:
     memory = Budget(KEPT_COPIES * 4000)
-    shelves = Catalog("abc", lambda ref, _: True, lambda entry, _: None, memory)
+    shelves = catalog_of("abc", lambda ref, _: True, lambda entry, _: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, 1000)
     publish_tools(shelves, stateless("a"), "late")
     publish_tools(shelves, session("a"), "early")
@@ -739,7 +742,7 @@ def test_a_list_that_is_displaced_is_replaced_by_no_other_one() -> None:
 def test_names_collide_only_where_they_are_seen() -> None:
     """A name of one side is no other server's on the other side."""
     collided: list[Entry] = []
-    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda entry, _: collided.append(entry))
+    shelves = catalog_of(["a", "b"], lambda ref, _: True, lambda entry, _: collided.append(entry))
     publish_resources(shelves, stateless("a"), "x://")
     publish_resources(shelves, session("a"), WEB)
     shelves.show(session("a"))
@@ -751,7 +754,7 @@ def test_names_collide_only_where_they_are_seen() -> None:
 
 def test_both_lists_of_a_server_are_evaluated_again() -> None:
     hidden: set[EntryRef] = set()
-    shelves = Catalog(["a"], lambda ref, _: ref not in hidden, lambda entry, _: None)
+    shelves = catalog_of(["a"], lambda ref, _: ref not in hidden, lambda entry, _: None)
     publish_tools(shelves, stateless("a"), "x")
     publish_tools(shelves, session("a"), "x")
     shelves.show(session("a"))
@@ -785,8 +788,13 @@ def viewed(shown: Callable[[EntryRef, str], bool] = lambda ref, _: ref.name != "
     """A catalog with these views, and what it says of collisions."""
     said: list[str] = []
     return (
-        Catalog(
-            ["a", "b"], shown, lambda entry, view: said.append(f"{view} {entry.outward}"), None, two_views(), AUDIENCES
+        catalog_of(
+            ["a", "b"],
+            shown,
+            lambda entry, view: said.append(f"{view} {entry.outward}"),
+            None,
+            views=two_views(),
+            audiences=AUDIENCES,
         ),
         said,
     )
@@ -865,13 +873,12 @@ def test_reserved_names_are_no_servers() -> None:
     plain = View("plain", ViewSpec(names=ViewNames(NameStyle.PLAIN)), SERVERS)
     plain.reserved = frozenset({"call"})
     said: list[str] = []
-    shelves = Catalog(
+    shelves = catalog_of(
         ["a"],
         lambda ref, _: True,
         lambda entry, view: said.append(view),
-        None,
-        [*two_views()[:1], plain],
-        AUDIENCES[::2],
+        views=[*two_views()[:1], plain],
+        audiences=AUDIENCES[::2],
     )
     publish(shelves, "a", Kind.TOOL, [tool("call"), tool("x")])
     assert (names_in(shelves, "plain"), names_in(shelves, ""), said) == (["x"], ["a__call", "a__x"], ["plain"])
@@ -879,7 +886,9 @@ def test_reserved_names_are_no_servers() -> None:
 
 def test_callers_that_rules_name_see_their_own_list() -> None:
     audiences = [*AUDIENCES, ("", "ann"), ("v", "ann"), ("", "bob")]
-    shelves = Catalog(["a"], lambda ref, caller: ref.name != caller, lambda *_: None, None, two_views(), audiences)
+    shelves = catalog_of(
+        ["a"], lambda ref, caller: ref.name != caller, lambda *_: None, views=two_views(), audiences=audiences
+    )
     publish(shelves, "a", Kind.TOOL, [tool("ann"), tool("x")])
     assert names_in(shelves, "", caller="ann") == ["a__x"]
     assert names_in(shelves, "", caller="bob") == names_in(shelves, "") == ["a__ann", "a__x"]
@@ -968,7 +977,7 @@ def test_a_list_that_was_prepared_for_former_views_is_published_for_the_present_
 
 def test_a_view_with_names_of_its_own_is_charged_its_copies() -> None:
     memory = Budget(200_000)
-    shelves = Catalog(["a", "b"], lambda ref, _: True, lambda *_: None, memory)
+    shelves = catalog_of(["a", "b"], lambda ref, _: True, lambda *_: None, memory)
     assert shelves.charge(session("a"), Kind.TOOL, 1000)
     shelves.set_views(two_views(), AUDIENCES)
     assert memory.by_owner() == {owner("a"): (KEPT_COPIES + COPIES_IN_VIEW) * 1000}
@@ -983,7 +992,7 @@ def test_a_view_with_names_of_its_own_is_charged_its_copies() -> None:
 def test_a_list_takes_as_many_steps_beside_many_servers_as_beside_few() -> None:
     def steps(servers: int) -> int:
         names = [f"s{number}" for number in range(servers)]
-        shelves = Catalog(names, lambda ref, _: True, lambda entry, _: None)
+        shelves = catalog_of(names, lambda ref, _: True, lambda entry, _: None)
         *others, last = [
             awaited(shelves.prepare_entries(session(name), Kind.TOOL, [tool("x")], lambda ref, _: True))
             for name in names
@@ -1002,7 +1011,7 @@ def test_a_list_takes_as_many_steps_beside_many_servers_as_beside_few() -> None:
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=examples(50))
 def test_a_snapshot_of_single_changes_is_that_of_all_present_lists(order: random.Random) -> None:
-    shelves, servers = Catalog([], lambda ref, _: True, lambda entry, _: None), ["a", "b", "c", "d"]
+    shelves, servers = catalog_of([], lambda ref, _: True, lambda entry, _: None), ["a", "b", "c", "d"]
     for _ in range(20):
         source, kind = Source(order.choice(servers), order.choice([*Era])), order.choice([Kind.TOOL, Kind.RESOURCE])
         alone = order.random() < 0.5

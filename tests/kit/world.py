@@ -738,8 +738,8 @@ async def open_world(
             gate.definitions.is_visible_cached,
             lambda entry, view: journal.note(EntryOmitted(entry.ref.server, entry.left_out or entry.outward)),
             memory,
-            found,
-            found.audiences(),
+            views=found,
+            audiences=found.audiences(),
         )
         remembered = None
         if state is not None:

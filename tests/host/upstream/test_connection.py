@@ -32,6 +32,7 @@ from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason
 from host.upstream.runtime import Runtime
 from host.upstream.state import Connecting, Failed, Ready, describe_for_people, describe_state
 from host.upstream.upstreams import Upstreams, open_upstreams
+from host.views import Views
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
 from tests.kit.gates import open_gate
@@ -161,7 +162,7 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     journal.subscribe(server.events.append)
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
-        catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry, view: None)
+        catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry, view: None, views=Views())
         async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as upstreams:
             await upstreams.by_id["a"].main.life.settled.wait()
             yield upstreams
