@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.jsonrpc.conversation import Params
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
@@ -25,28 +24,28 @@ MAX_BAGGAGE = 8192
 SAMPLED = 1
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _TRACESTATE = re.compile(r"[\x20-\x7e]+(?<! )")
-_MAY_SAY_ONE = re.compile(rb'\\|"(?:traceparent|tracestate|baggage)"|\A\s*[^{\s]')
-"""The sign of a context in an object, maybe in an escaped form; or a beginning that no object has."""
 _BAGGAGE = re.compile(r"[\x20-\x7e]+")
+_NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
+_BEGIN, _END, _QUOTE, _BACKSLASH = b'{}"\\'
 
 
-class TraceContext(NamedTuple):
-    """A place in a trace: of the span that called, or is to be called from."""
+class TraceContext(Struct, frozen=True, gc=False):
+    """A place in a trace: of the span that called, or is to be called from. The ids are hexadecimal, in lower case."""
 
-    trace_id: int
-    span_id: int
+    trace_id: str
+    span_id: str
     sampled: bool
     state: str = ""
     baggage: str = ""
 
     @property
     def traceparent(self) -> str:
-        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
     def as_members(self) -> bytes:
         """As members of an object of JSON."""
         if not self.state and not self.baggage:
-            return f'"{TRACEPARENT}":"{self.traceparent}"'.encode()
+            return f'"{TRACEPARENT}":"00-{self.trace_id}-{self.span_id}-{"01" if self.sampled else "00"}"'.encode()
         return bytes(encode_object({name: encode(text) for name, text in self.headers()}))[1:-1]
 
     def headers(self) -> tuple[tuple[str, str], ...]:
@@ -60,18 +59,18 @@ def read_context(traceparent: str | None, tracestate: str | None, baggage: str |
     found = _TRACEPARENT.fullmatch(traceparent or "")
     if found is None or len(found[0]) > 512:
         return None
-    version, trace_id, span_id = found[1], int(found[2], 16), int(found[3], 16)
-    if version == "ff" or not trace_id or not span_id or (version == "00" and found[5]):
+    version, trace_id, span_id, flags, rest = found.groups()
+    if version == "ff" or trace_id == _NO_TRACE or span_id == _NO_SPAN or (version == "00" and rest):
         return None
     state = tracestate if tracestate and len(tracestate) <= MAX_TRACESTATE and _TRACESTATE.fullmatch(tracestate) else ""
     more = baggage if baggage and len(baggage) <= MAX_BAGGAGE and _BAGGAGE.fullmatch(baggage) else ""
-    return TraceContext(trace_id, span_id, bool(int(found[4], 16) & SAMPLED), state, more)
+    return TraceContext(trace_id, span_id, bool(int(flags, 16) & SAMPLED), state, more)
 
 
 def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
     """The context in the `_meta` of a request."""
     meta = (params or {}).get(META)
-    if meta is None or b'"traceparent"' not in bytes(meta) or not is_object(meta):
+    if meta is None or bytes(meta).find(b'"traceparent"') < 0 or not is_object(meta):
         return None
     found = members(meta)
     texts: list[str | None] = []
@@ -86,13 +85,14 @@ def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
 def with_context(params: Params, context: TraceContext) -> dict[str, Raw]:
     """The params of a request that is called from there, and from nowhere else."""
     changed = dict(members(params or EMPTY_OBJECT) if params is None or isinstance(params, Raw) else params)
-    meta = bytes(changed.get(META, EMPTY_OBJECT))
-    if _MAY_SAY_ONE.search(meta):
+    meta = bytes(changed[META]) if META in changed else b"{}"
+    # Every call with traces passes here, so that what is there is not read, but joined, unless it may say a context,
+    # maybe in an escaped form, or has not the ends of an object.
+    is_short = meta[0] == _BEGIN and meta[-1] == _END and _BACKSLASH not in meta
+    if not is_short or meta.find(b'"trace') >= 0 or meta.find(b'"baggage"') >= 0:
         if not is_object(meta):
             return changed
         meta = bytes(encode_object({name: each for name, each in members(meta).items() if name not in KEYS}))
-    # Every call with traces passes here, so that what is there is not read, but joined.
-    end = meta.rindex(b"}")
-    comma = b"" if meta[:end].strip() == b"{" else b","
-    changed[META] = Raw(meta[:end] + comma + context.as_members() + b"}")
+    comma = b"," if meta[1] == _QUOTE or meta[1:-1].strip() else b""
+    changed[META] = Raw(meta[:-1] + comma + context.as_members() + b"}")
     return changed

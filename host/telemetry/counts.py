@@ -8,7 +8,7 @@ except the names of tools, for which the configuration must ask.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import accumulate
@@ -80,6 +80,8 @@ EXECUTE_TOOL = "execute_tool"
 """The name of the operation of a call of a tool, as OpenTelemetry has it."""
 _METHODS = {kind.value: method for method, kinds in SERVER_REQUESTS.items() for kind in kinds}
 """The methods of server requests."""
+_CALL = TOOLS_CALL.name
+_BACKSLASH = ord("\\")
 _OUTCOMES = frozenset({"answered", "handed on", "told", "called off", "failed"})
 """Those without a code; see `RequestCompleted`."""
 
@@ -126,14 +128,11 @@ class Durations:
     """Durations by their labels."""
 
     def __init__(self) -> None:
-        self.rows: dict[Labels, list[float]] = {}
+        self.rows: defaultdict[Labels, list[float]] = defaultdict(lambda: [0] * (len(BUCKETS) + 2))
         """For each bucket the number of durations in it alone, then their number beyond all, then their sum."""
 
     def observe(self, labels: Labels, seconds: float) -> None:
-        try:
-            row = self.rows[labels]
-        except KeyError:
-            row = self.rows[labels] = [0] * (len(BUCKETS) + 2)
+        row = self.rows[labels]
         row[bisect_left(BUCKETS, seconds)] += 1
         row[-1] += seconds
 
@@ -153,7 +152,7 @@ class _CountedAnswer(Struct, gc=False):
     def end(self, answer: Success | Failure | None) -> None:
         counts, method = self.counts, self.method
         if isinstance(answer, Success):
-            error = TOOL_ERROR if method == TOOLS_CALL.name and failed_tool(answer.result) else OK
+            error = TOOL_ERROR if method == _CALL and failed_tool(answer.result) else OK
         else:
             error = CANCELLED if answer is None else error_type_of(answer.error.code)
         revision, transport = self.hop
@@ -166,8 +165,8 @@ class _CountedAnswer(Struct, gc=False):
 
 def failed_tool(result: Raw) -> bool:
     """Whether a result of a tool says that the call failed. One that is no object says nothing."""
-    text = bytes(result)
-    if b"isError" not in text and b"\\u00" not in text:  # few have it, and no letter of it is escaped
+    text = bytes(result)  # searched by `find`: `in` makes and drops an exception first
+    if text.find(b"isError") < 0 and (_BACKSLASH not in text or text.find(b"\\u00") < 0):  # it may be escaped
         return False
     try:
         return is_error(result)
@@ -236,13 +235,21 @@ class HostCounts:
     def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
         server = spec.id
         self.transports[server], self._peers[server] = transport_to(spec), peer
-        observe, now = self.client_operations.observe, self.now
+        observe, now, names_tools = self.client_operations.observe, self.now, self.names_tools
 
-        async def observed(method: str, params: Params = None, *more: object, **named: object) -> Raw:
+        # The parameters of `Peer.request`: a list and a dict of the others would be made for each request.
+        async def observed(
+            method: str,
+            params: Params = None,
+            subject: object = None,
+            headers: tuple[tuple[str, str], ...] = (),
+            on_late_result: object = None,
+            keep_outline: object = None,
+        ) -> Raw:
             began, error = now(), CANCELLED
             try:
-                result = await send(method, params, *more, **named)
-                error = TOOL_ERROR if method == TOOLS_CALL.name and failed_tool(result) else OK
+                result = await send(method, params, subject, headers, on_late_result, keep_outline)
+                error = TOOL_ERROR if method == _CALL and failed_tool(result) else OK
                 return result
             except PeerError as refusal:
                 error = error_type_of(refusal.error.code)
@@ -252,7 +259,7 @@ class HostCounts:
                 raise
             finally:
                 labels: Labels = (server, method, error, peer.revision)
-                if self.names_tools:
+                if names_tools:
                     labels += (self._tool_in(server, method, params),)
                 observe(labels, now() - began)
 
@@ -278,8 +285,9 @@ class HostCounts:
         outcome = event.outcome if event.outcome in _OUTCOMES else "error"
         server, kind = event.server, event.kind
         self._calls[server, event.method or _METHODS[kind], kind, event.verdict, outcome] += 1
-        self._argument_bytes[server, kind] += event.sent
-        self._result_bytes[server, kind] += event.size
+        entries = server, kind
+        self._argument_bytes[entries] += event.sent
+        self._result_bytes[entries] += event.size
 
     def keep_only(self, servers: Collection[str]) -> None:
         """Forget all servers but these, which a new configuration has. One that comes back begins at 0."""

@@ -13,11 +13,12 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -45,7 +46,7 @@ from host.jsonrpc.raw import string
 from host.peer.outstanding import PeerError
 from host.peer.peer import Peer, SendRequest
 from host.protocol.methods import PROMPTS_GET, TARGETED, TOOLS_CALL
-from host.protocol.trace_context import KEYS, TraceContext, context_in, read_context, with_context
+from host.protocol.trace_context import KEYS, TRACEPARENT, TraceContext, context_in, read_context, with_context
 from host.telemetry.counts import CANCELLED, EXECUTE_TOOL, KNOWN_METHODS, OTHER, TOOL_ERROR, failed_tool, transport_to
 from host.url import Url
 from host.version import VERSION
@@ -60,7 +61,8 @@ FLUSH_TIMEOUT = 5.0
 """Seconds that a host which ends waits for its last spans to be sent."""
 _TRACED, _OF_HTTP = "traced", "http_context"
 """Keys of what is kept with a request: a `TracedAnswer`, and the context of its headers."""
-_TRACE_BITS, _SPAN_BITS = 128, 64
+_BITS = 128 + 64
+"""Those of the ids of a trace and of a span in it."""
 _LIMIT = 2**64
 _EMPTY = Context()
 _OF_HTTP_TRANSPORT = {"network.protocol.name": "http"}
@@ -72,26 +74,22 @@ class _Sampler:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         name = environ.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").strip().lower()
-        self._is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        self._follows_parent = name.startswith("parentbased_")
+        self.follows_parent = name.startswith("parentbased_")
         root = name.removeprefix("parentbased_")
         if root not in ("always_on", "always_off", "traceidratio"):
             logging.getLogger("colonnade").warning("OTEL_TRACES_SAMPLER: %r is not known; every trace is sampled", name)
-            self._follows_parent, root = True, "always_on"
+            self.follows_parent, root = True, "always_on"
         ratio = float(root == "always_on")
         if root == "traceidratio":
             try:
                 ratio = min(max(float(environ.get("OTEL_TRACES_SAMPLER_ARG", "1")), 0.0), 1.0)
             except ValueError:
                 ratio = 1.0
-        self._bound = TraceIdRatioBased.get_bound_for_rate(ratio)
-
-    def samples(self, parent: TraceContext | None, trace_id: int) -> bool:
-        if self._is_off:
-            return False
-        if parent is not None and self._follows_parent:
-            return parent.sampled
-        return trace_id % _LIMIT < self._bound
+        bound = TraceIdRatioBased.get_bound_for_rate(ratio)
+        self.bound = "g" if bound >= _LIMIT else f"{bound:016x}"
+        """Traces are sampled whose ids end with less, as texts."""
+        if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            self.follows_parent, self.bound = False, ""
 
 
 class _Ids(RandomIdGenerator):
@@ -113,14 +111,11 @@ class TracedAnswer(Struct, gc=False):
         context: What requests to servers are called from.
     """
 
+    trace_id: str
     method: str
     hop: Hop
     span: Span | None
     context: TraceContext
-
-    @property
-    def trace_id(self) -> str:
-        return f"{self.context.trace_id:032x}"
 
     def on_wait(self, what: str, seconds: float) -> None:
         if self.span is not None:
@@ -227,7 +222,7 @@ class Traces:
     def received(self, parsed: ParsedInput, headers: Headers) -> None:
         """Keep the context that the headers of a message have."""
         message = parsed.message
-        if isinstance(message, Request) and headers.one(KEYS[0]) is not None:
+        if type(message) is Request and headers.one(TRACEPARENT) is not None:
             context = read_context(*(headers.one(key) for key in KEYS))
             if context is not None:
                 message.__dict__[_OF_HTTP] = context
@@ -242,18 +237,23 @@ class Traces:
             links = [Link(_span_context(in_headers))] if in_meta is not None and in_headers is not None else None
             span = self._start(name, parent, SpanKind.SERVER, attributes, links)
             context = _context_of(span, parent)
-        traced = request.__dict__[_TRACED] = TracedAnswer(method, hop, span, context)
+        traced = request.__dict__[_TRACED] = TracedAnswer(context.trace_id, method, hop, span, context)
         return traced
 
     def _unsampled(self, parent: TraceContext | None) -> TraceContext | None:
         """The context that goes on where no spans are made; None if the trace is sampled, for the span that is made
         next."""
-        bits = 0 if parent is not None else random.getrandbits(_TRACE_BITS + _SPAN_BITS)
-        trace_id = parent.trace_id if parent is not None else bits >> _SPAN_BITS or 1
-        if self._sampler.samples(parent, trace_id):
-            self._ids.next_trace_id = trace_id
-            return None
-        return parent or TraceContext(trace_id, bits % _LIMIT or 1, False)
+        sampler = self._sampler
+        if parent is None:
+            ids = random.getrandbits(_BITS).to_bytes(_BITS // 8, "big").hex()  # one is 0 in one of 2**64 only
+            if ids[16:32] >= sampler.bound:
+                return TraceContext(ids[:32], ids[32:], False)
+            self._ids.next_trace_id = int(ids[:32], 16)
+        elif not (parent.sampled if sampler.follows_parent else parent.trace_id[16:] < sampler.bound):
+            return parent
+        else:
+            self._ids.next_trace_id = int(parent.trace_id, 16)
+        return None
 
     def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
         is_http = isinstance(spec, HttpServer)
@@ -263,28 +263,37 @@ class Traces:
             url = Url.parse(str(spec.url))
             attributes |= {"server.address": url.host, "server.port": url.connect_port}
 
-        async def traced(
+        def traced(
             method: str,
             params: Params = None,
             subject: UpstreamCall | None = None,
             headers: tuple[tuple[str, str], ...] = (),
+            on_late_result: object = None,
+            keep_outline: object = None,
+        ) -> Awaitable[Raw]:
+            answer: TracedAnswer | None = None if subject is None else subject.exchange.request.__dict__.get(_TRACED)
+            if answer is None or subject is None:
+                return send(method, params, subject, headers, on_late_result, keep_outline)
+            if answer.span is None:
+                # Not in headers, too: with other ones for each request, their heads would have to be made anew.
+                params = with_context(params, answer.context)
+                return send(method, params, subject, headers, on_late_result, keep_outline)
+            return sampled(answer, method, params, subject, headers, on_late_result, keep_outline)
+
+        async def sampled(
+            answer: TracedAnswer,
+            method: str,
+            params: Params,
+            subject: UpstreamCall,
+            headers: tuple[tuple[str, str], ...],
             *more: Any,
         ) -> Raw:
-            answer: TracedAnswer | None = None if subject is None else subject.exchange.request.__dict__.get(_TRACED)
-            if answer is None:
-                return await send(method, params, subject, headers, *more)
-            context, span = answer.context, None
-            if answer.span is not None:
-                assert subject is not None
-                name = _name_in(answer, subject)
-                of_request = {"mcp.method.name": method, "jsonrpc.request.id": str(peer.next_id)}
-                found = {**attributes, **of_request, **_of_hop(Hop(peer.revision, transport))}
-                span = self._start(f"{method} {name}".strip(), context, SpanKind.CLIENT, found)
-                self._describe(span, method, params)
-                context = _context_of(span, context)
-            if span is None:
-                # Not in headers, too: with other ones for each request, their heads would have to be made anew.
-                return await send(method, with_context(params, context), subject, headers, *more)
+            name = _name_in(answer, subject)
+            of_request = {"mcp.method.name": method, "jsonrpc.request.id": str(peer.next_id)}
+            found = {**attributes, **of_request, **_of_hop(Hop(peer.revision, transport))}
+            span = self._start(f"{method} {name}".strip(), answer.context, SpanKind.CLIENT, found)
+            self._describe(span, method, params)
+            context = _context_of(span, answer.context)
             if is_http:
                 headers += context.headers()
             try:
@@ -315,7 +324,7 @@ class Traces:
         traced: TracedAnswer | None = None if during is None else during.__dict__.get(_TRACED)
         parent, said = None if traced is None else traced.context, context_in(params)
         if said is not None and parent is not None and said.trace_id == parent.trace_id:
-            parent = said._replace(sampled=parent.sampled)
+            parent = replace(said, sampled=parent.sampled)
         span, context = None, self._unsampled(parent)
         if context is None:
             attributes = {"mcp.method.name": method, "colonnade.server": server}
@@ -324,7 +333,8 @@ class Traces:
             attributes |= _of_hop(Hop(revision, self._transports.get(server, "")))
             span = self._start(method, parent, SpanKind.SERVER, attributes)
             context = _context_of(span, parent)
-        return TracedAsking(method, UNKNOWN_HOP if traced is None else traced.hop, span, context, self._start)
+        hop = UNKNOWN_HOP if traced is None else traced.hop
+        return TracedAsking(context.trace_id, method, hop, span, context, self._start)
 
     def _start(
         self,
@@ -374,12 +384,13 @@ def _text(raw: Raw) -> str:
 
 def _span_context(context: TraceContext) -> SpanContext:
     state = TraceState.from_header([context.state]) if context.state else None
-    return SpanContext(context.trace_id, context.span_id, True, TraceFlags(context.sampled), state)
+    ids = int(context.trace_id, 16), int(context.span_id, 16)
+    return SpanContext(*ids, True, TraceFlags(context.sampled), state)
 
 
 def _context_of(span: Span, parent: TraceContext | None) -> TraceContext:
     """The context of what is called from this span. State and baggage go on as they came."""
     made = span.get_span_context()
     assert made is not None
-    came = TraceContext(0, 0, False) if parent is None else parent
-    return TraceContext(made.trace_id, made.span_id, True, came.state, came.baggage)
+    state, baggage = ("", "") if parent is None else (parent.state, parent.baggage)
+    return TraceContext(f"{made.trace_id:032x}", f"{made.span_id:016x}", True, state, baggage)

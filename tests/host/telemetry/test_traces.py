@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, StatusCode
 from trio.testing import MockClock
 
@@ -118,7 +120,8 @@ async def test_a_call_is_a_span_with_that_of_the_server_below() -> None:
     assert above.parent.span_id == 0x00F067AA0BA902B7
     assert below.parent.span_id == above.context.span_id
     sent = context_of(host)
-    assert (sent.trace_id, sent.span_id) == (below.context.trace_id, below.context.span_id)
+    ids = f"{below.context.trace_id:032x}", f"{below.context.span_id:016x}"
+    assert (sent.trace_id, sent.span_id) == ids
     assert (sent.sampled, sent.state, sent.baggage) == (True, "v=1", "b=2")
 
 
@@ -137,7 +140,7 @@ async def test_headers_say_the_context_if_meta_does_not() -> None:
     other = PARENT.replace("4bf9", "aaaa")
     async with traced() as host:
         await host.call(traceparent=PARENT, tracestate="v=1")
-        assert (context_of(host).trace_id, context_of(host).state) == (int(TRACE, 16), "v=1")
+        assert (context_of(host).trace_id, context_of(host).state) == (TRACE, "v=1")
         await host.call(meta={"traceparent": other}, traceparent=PARENT)
         linked = host.spans()[2]
         assert linked.parent is not None
@@ -155,7 +158,7 @@ async def test_what_is_not_sampled_has_no_spans_and_goes_on(meta: dict[str, str]
         sent = context_of(host)
         assert not sent.sampled
         assert sent.trace_id
-        assert (sent.trace_id == int(TRACE, 16)) == (sent.state == "v=1") == (meta.get("traceparent") == UNSAMPLED)
+        assert (sent.trace_id == TRACE) == (sent.state == "v=1") == (meta.get("traceparent") == UNSAMPLED)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +178,26 @@ async def test_the_variables_say_what_is_sampled(sampler: str, argument: str, of
     traces = Traces(
         environ={"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}, exporter=InMemorySpanExporter()
     )
-    parent = TraceContext(5, 6, True)
+    parent = TraceContext("5" * 32, "6" * 16, True)
     asked = Request(1, "ping", Raw(bytes(_json({"_meta": {"traceparent": parent.traceparent}}))))
     assert (traces.answering(Request(1, "ping")).span is not None) is of_own
     assert (traces.answering(asked).span is not None) is of_sampled
+    await traces.close()
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.5, 1e-19])
+async def test_a_ratio_samples_the_traces_that_the_sdk_samples(ratio: float) -> None:
+    """By the last half of the id, whatever the first one is."""
+    environ = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": str(ratio)}
+    traces, bound = (
+        Traces(environ=environ, exporter=InMemorySpanExporter()),
+        TraceIdRatioBased.get_bound_for_rate(ratio),
+    )
+    for trace_id in (*(2**64 + each for each in (0, bound - 1, bound, 2**64 - 1) if each >= 0), 2**128 - 1, bound or 1):
+        parent = TraceContext(f"{trace_id:032x}", "6" * 16, False)
+        asked = Request(1, "ping", Raw(bytes(_json({"_meta": {"traceparent": parent.traceparent}}))))
+        said = TraceIdRatioBased(ratio).should_sample(None, trace_id, "x").decision
+        assert (traces.answering(asked).span is not None) is (said is Decision.RECORD_AND_SAMPLE)
     await traces.close()
 
 
@@ -255,8 +274,8 @@ async def test_a_server_goes_on_with_the_trace_that_it_is_in_and_with_no_other()
     traces = Traces(environ=OFF, exporter=InMemorySpanExporter())
     request = Request(1, "tools/call", Raw(_json({"name": "x", "_meta": {"traceparent": UNSAMPLED}})))
     inside = traces.answering(request).context
-    own = inside._replace(span_id=9, sampled=True)
-    strange = TraceContext(77, 78, True, "s=1", "b=1")
+    own = replace(inside, span_id="9" * 16, sampled=True)
+    strange = TraceContext("7" * 32, "8" * 16, True, "s=1", "b=1")
 
     def sent(said: TraceContext | None, during: Request | None) -> TraceContext:
         params = {} if said is None else with_context({}, said)
@@ -264,7 +283,7 @@ async def test_a_server_goes_on_with_the_trace_that_it_is_in_and_with_no_other()
         assert found is not None
         return found
 
-    assert sent(own, request) == own._replace(sampled=False)
+    assert sent(own, request) == replace(own, sampled=False)
     assert sent(strange, request) == sent(None, request) == inside
     outside = sent(strange, None)
     assert outside.trace_id not in (strange.trace_id, inside.trace_id)
@@ -337,7 +356,7 @@ async def test_a_request_of_a_server_is_a_span_in_the_trace_of_its_call_and_its_
         )
         assert ("jsonrpc.request.id" in found) == (span is above and server_revision != LATEST)
     assert below.context is not None
-    assert (sent.trace_id, sent.span_id, sent.sampled) == (int(TRACE, 16), below.context.span_id, True)
+    assert (sent.trace_id, sent.span_id, sent.sampled) == (TRACE, f"{below.context.span_id:016x}", True)
 
 
 async def test_a_request_of_a_server_that_a_person_refuses_has_no_span_below() -> None:
@@ -404,7 +423,8 @@ async def test_a_client_over_stdio_gets_the_context_too() -> None:
     sent = context_in({"_meta": Raw(_json(put["_meta"]))})
     assert sent is not None
     assert below.context is not None
-    assert (sent.trace_id, sent.span_id) == (below.context.trace_id, below.context.span_id)
+    ids = f"{below.context.trace_id:032x}", f"{below.context.span_id:016x}"
+    assert (sent.trace_id, sent.span_id) == ids
     assert (below.attributes or {})["network.transport"] == "pipe"
 
 
