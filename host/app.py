@@ -495,7 +495,6 @@ async def serve(
     Args:
         on_started: called once nothing is left for which the host would not start, before anything is announced.
         manager: is told what the host does.
-        certificate: serve TLS with it.
         serve_http2: serves an app over HTTP/2 at another socket, until `stop` is set.
         metrics: the socket bound to `listen.metrics`; None if the configuration has none.
     """

@@ -190,7 +190,6 @@ class Options:
 
     Attributes:
         file: the configuration file; empty if there is none.
-        state: the state directory.
         log_level: the levels of the log of a host that is started; empty if none are given.
         view: the view that the client is to have; empty for none.
     """
@@ -793,11 +792,7 @@ with suppress(OSError):
 
 
 def run(arguments: list[str]) -> int | None:
-    """Relay standard input and output; the exit status, or None if the command line is to carry out `serve`.
-
-    Args:
-        arguments: those after `serve`.
-    """
+    """Relay standard input and output; the exit status, or None if the command line is to carry out `serve`."""
     options = read_options(arguments, os.environ)
     if options is None or not os.path.isfile(options.file):  # no other process can read a pipe again
         return None

@@ -32,7 +32,6 @@ class View:
         instructions: what its clients are told instead of the servers' instructions; None for those.
         reserved: outward names that no server's entry may have in it: those of the search tools, listed or not.
         renames: whether tools and prompts may have other names in it than without a view.
-        spec: the view in the file.
     """
 
     def __init__(

@@ -35,8 +35,6 @@ class FileChange:
     """A change of a host's file, with all that is needed to undo it.
 
     Attributes:
-        path: The place of our entry.
-        entry: Its value.
         written: Its text, with the maps around it that were missing.
         moved: The servers that were taken out.
         original: The content before; None if there was no file.

@@ -127,7 +127,6 @@ class StateReader:
     """Implements `host.admin.schema.StateApi`.
 
     Args:
-        control: the configuration in effect.
         stdio: the host serves one client on its standard input and output.
         endpoint: the URL of the endpoint; empty over stdio and in the background.
         clients: the clients that are connected.

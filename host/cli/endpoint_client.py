@@ -86,7 +86,6 @@ class Target:
     started from `config` for the command.
 
     Args:
-        command: the name of the command.
         state: None if the user has no state directory, and none is needed.
         view: the view to use; empty for none. A URL has it in its path.
     """

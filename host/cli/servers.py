@@ -158,7 +158,6 @@ def offer_reload(state: State, file: Path, new: Collection[str] = (), *, asks: b
 
     Args:
         new: the servers that the person has seen just now, so they are not shown again.
-        asks: the person may be asked.
     """
     from host.cli.targets import DecisionScope
 

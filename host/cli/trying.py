@@ -115,7 +115,6 @@ def try_new(
         own: the file with the servers, before it is written.
         ids: the new ones; None for all.
         yes: nobody is asked, and the answer is yes.
-        no_try: nothing is tried.
         advisable: what is known of them is advised before and after the trial. Those that failed are tried once more
             with what was put in.
     """

@@ -156,7 +156,6 @@ class Relays:
     """The connected relays of one host.
 
     Args:
-        source: the configuration file.
         hosts: the folder of the host records.
         trail: joined by those of the relays.
         endpoint_of: the endpoint of clients with this view; None if there is no such view.

@@ -32,7 +32,6 @@ class Adoption:
     """The homes of the sessions of a fleet, as this process sees them.
 
     Attributes:
-        sessions: those of this process.
         stored: what is needed to adopt one; None if none can be.
     """
 

@@ -80,8 +80,6 @@ class SharedConfirmations:
     """Implements `host.policy.confirmations.FleetAnswers`. `run` must run beside it.
 
     Args:
-        store: that of the fleet.
-        seal: with the keys of the fleet.
         is_present: whether the fleet has the process of this id.
         attended_elsewhere: whether somebody is at another process who can answer.
     """

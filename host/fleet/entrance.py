@@ -22,7 +22,6 @@ async def open_fleet(
     other.
 
     Args:
-        seal: with the keys of the fleet.
         revisions: the decisions that this process has taken over.
 
     Raises:

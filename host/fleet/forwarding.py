@@ -40,9 +40,8 @@ from host.downstream.http.request import (
     HttpRequest,
     Rejected,
     not_charged,
-    read_charged_body,
     refuse,
-    take_body,
+    whole_body,
     with_body,
 )
 from host.downstream.http.security import SESSION, Refusal
@@ -221,7 +220,7 @@ class Forwarding:
         resolve = partial(self.adoption.home_of, id, found.home, http_request.is_forwarded)
         if http_request.is_forwarded:
             if method == "POST":
-                body = await _body_of(http_request)
+                body = await whole_body(http_request)
                 http_request, request = with_body(http_request, body), receive_at_once(body)
                 if request is not None and self.is_visit(http_request, request.message):
                     await serve(http_request)
@@ -398,7 +397,7 @@ class Forwarding:
         body, refused = message if sent is None else sent.body, set[str]()
         while (member := await resolve(refused) if sent is None else sent.way.member) is not None:
             if body is None and http_request.method == "POST":
-                body = await _body_of(http_request)
+                body = await whole_body(http_request)
             forwarded = _forwarded(http_request, member, base)
             to_home = http_request, forwarded, member, body, id, reading or _Reading()
             outcome = await self._attempt(*to_home, None if sent is None else sent.connection)
@@ -774,12 +773,6 @@ def _forwarded(http_request: HttpRequest, member: FleetMember, base: str) -> _Fo
     made = _Forwarded(at, url, headers, render_head(http_request.method, url, headers))
     http_request.head.forwarded = made
     return made
-
-
-async def _body_of(http_request: HttpRequest) -> bytes:
-    """Raises Rejected and ClientGone, as `read_charged_body` does."""
-    body = take_body(http_request)
-    return await read_charged_body(http_request.receive, http_request.charge) if body is None else body
 
 
 def _id_of(body: bytes | None, id: Id | None) -> Id | None:

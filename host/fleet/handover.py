@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import trio
 
 from host.downstream.drain import Drain, Stage
-from host.downstream.http.request import HttpRequest, not_charged, read_charged_body, take_body, with_body
+from host.downstream.http.request import HttpRequest, not_charged, whole_body, with_body
 from host.downstream.sessions import Session, Sessions
 from host.downstream.stored_sessions import StoredSessions
 from host.downstream.tasks import IN_HANDSHAKE
@@ -157,9 +157,7 @@ class HandOver:
         """
         begins = False
         if http_request.method == "POST":
-            body = take_body(http_request)
-            if body is None:
-                body = await read_charged_body(http_request.receive, http_request.charge)
+            body = await whole_body(http_request)
             begins = _begins_something(body)
             http_request = with_body(http_request, body)
         try:

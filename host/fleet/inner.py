@@ -52,7 +52,6 @@ def inner_app(serve: ASGIApp, boot: str, paths: Collection[str]) -> ASGIApp:
     """The app of the inner listener of the process `boot`.
 
     Args:
-        serve: the app of the endpoint.
         paths: those that are served, with what is below them.
     """
     served = tuple((path.encode(), f"{path}/".encode()) for path in paths)

@@ -33,7 +33,6 @@ class Homes:
     """Names homes in tokens, and reads them.
 
     Args:
-        seal: with the keys of the fleet.
         boot: the id of this process, which it has from its start to its end (`Seal.boot`).
     """
 

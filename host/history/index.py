@@ -151,13 +151,7 @@ class Bounds(NamedTuple):
 
 class HistoryIndex:
     """The index of a state directory. Its methods block: they are for worker threads and commands, and one at a time is
-    carried out.
-
-    Args:
-        state: the state directory.
-        audit: the folder of the audit.
-        wall: the clock.
-    """
+    carried out."""
 
     def __init__(self, state: Path, audit: Path, bounds: Bounds, *, wall: Callable[[], float] = time.time) -> None:
         self.bounds = bounds

@@ -203,7 +203,6 @@ class Pins:
     """The pins of the servers of one configuration.
 
     Args:
-        store: where they are kept.
         trusts: trust level by server; a server without one is untrusted.
         found: all definitions of the store; None to read them here, for which the thread waits.
         on_lost: called with the reason when the approvals turn out to be lost.

@@ -140,7 +140,6 @@ def container_command(
     """The command that runs the program of a server in a container.
 
     Args:
-        name: of the container.
         user: the user and group of this process, as `1000:1000`.
         mounts, empty: what host/sandbox/plan.py says of its files.
         usual: variables of the host, of which it gets those that its sandbox names.

@@ -126,7 +126,6 @@ def make_plan(
     """The plan for the program of a server, whose `sandbox` is set; makes the folders of the server.
 
     Args:
-        env: the program's environment.
         folder: that of the server in `state`, the state directory.
         start: what it is started from; None: its command.
         own_folders: folders in the state directory that it may write, beside its home and its temporary folder.

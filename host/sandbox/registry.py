@@ -57,7 +57,6 @@ def registry_of(wanted: Wanted, own: Mapping[str, str], environment: Mapping[str
 
     Args:
         own: the variables that the file sets for the server, which replace others.
-        environment: those of the host.
 
     Raises:
         NotInstallable: it is none that packages could be installed from by name alone.

@@ -101,9 +101,7 @@ class Index:
         """The tools that fit best, the best first; none if no tool has any of the query's words.
 
         Args:
-            query: what the tool should do.
             server: the id of the server that must have it.
-            limit: how many.
         """
         query = query[:MAX_QUERY]
         terms = terms_of(query)

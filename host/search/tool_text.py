@@ -61,7 +61,6 @@ async def read_tool_text(server: str, name: str, definition: bytes) -> ToolText:
     """The words of a tool.
 
     Args:
-        server: its id.
         name: the tool's name at that server.
         definition: the tool's definition, JSON. What has another form than the schema's (2025-11-25, `Tool`) counts for
             nothing.

@@ -36,10 +36,8 @@ class Record:
     """A connected file.
 
     Attributes:
-        host: The name of the host.
         file: The path of the file, by which its host knows it; it may be a link.
         config: The configuration that is served.
-        change: The change of its content.
         folders: The folders that were made for it, the innermost first.
         project: The folder of the project that the file belongs to; empty for the user's own.
     """

@@ -46,7 +46,6 @@ class Contained:
 
     Attributes:
         argv, env: the command of the client program, and its environment.
-        name: of the container.
         after: the command that removes it.
         means: what holds the program, in words.
         watched: the limits of all processes together, if the client program applies none.

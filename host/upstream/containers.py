@@ -48,7 +48,6 @@ class Containers:
 
     Args:
         folder: the directory of this host and others for what they started.
-        keeper: starts the client programs.
     """
 
     def __init__(self, folder: Path, keeper: Keeper) -> None:

@@ -12,11 +12,7 @@ from host.wire.process import Keeper
 
 
 class Installations:
-    """The packages of the confined servers of one configuration.
-
-    Args:
-        directory: that of the configuration.
-    """
+    """The packages of the confined servers of one configuration."""
 
     def __init__(self, directory: ConfigDirectory, keeper: Keeper, journal: Journal) -> None:
         self._directory = directory

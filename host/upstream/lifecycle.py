@@ -43,7 +43,6 @@ class Lifecycle:
     """The present state of a connection.
 
     Args:
-        state: the first one.
         on_change: called after each change.
 
     Attributes:

@@ -170,7 +170,6 @@ class ServerMessages:
     """Handles the messages of one connection of a server; the `Listener` of its peer.
 
     Args:
-        title: display name of the server.
         owner: returns the one client that the connection serves; None if it may serve several.
         on_resource_updated: called with the URI of a changed resource and the members of the notification that are
             passed on.

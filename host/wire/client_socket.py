@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import trio
 
@@ -40,22 +40,22 @@ class ListenerParts:
     """The parts that all connections of one listener share.
 
     Args:
-        connect: makes a connection of an accepted socket and its TLS.
+        connection: serves each client.
         certificate: that of TLS; None for none.
-        protocol: the protocol over TLS, as ALPN names it.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         limits: ListenerLimits,
-        connect: Callable[[socket.socket, BufferedTls | None], ClientSocket],
+        connection: type[ClientSocket],
         certificate: Certificate | None,
-        protocol: str,
     ) -> None:
         def begin(accepted: socket.socket) -> ClientSocket:
-            tls = None if certificate is None else BufferedTls(certificate.contexts[protocol], certificate.accepts)
-            return connect(accepted, tls)
+            if certificate is None:
+                return connection(self, accepted, None)
+            context = certificate.contexts[connection.protocol]
+            return connection(self, accepted, BufferedTls(context, certificate.accepts))
 
         self.acceptor: Acceptor[ClientSocket] = Acceptor(app, limits, begin)
         self.now = trio.lowlevel.current_clock().current_time  # as trio.current_time, which looks the clock up
@@ -72,12 +72,17 @@ class ClientSocket(Timed):
 
     Args:
         accepted: its socket; None if a subclass moves the bytes in another way.
+
+    Attributes:
+        protocol: the protocol over TLS that the other side is offered, as a key of `Certificate.contexts`.
     """
 
     __slots__ = (
         "_client", "_closed", "_extensions", "_fd", "_here", "_socket", "_tls", "_writing", "is_writing", "scheme",
         "server",
     )  # fmt: skip
+
+    protocol: ClassVar[str]
 
     def __init__(self, server: ListenerParts, accepted: socket.socket | None, tls: BufferedTls | None) -> None:
         super().__init__(clock_of_run(), trio.current_time() + server.acceptor.limits.head_timeout)

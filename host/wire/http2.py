@@ -25,7 +25,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from email.utils import formatdate
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -84,14 +83,8 @@ async def serve_http2(
 ) -> None:
     """Serve `app` as `listener.serve_http` does, over HTTP/2 alone: with TLS if there is a certificate, else to clients
     that know that it is HTTP/2. The scopes have the extension of `asgi.claim`."""
-    await _Http2Server(app, limits, certificate).acceptor.serve(bound, leaving, stop, grace, task_status)
-
-
-class _Http2Server(ListenerParts):
-    """The parts that all connections share."""
-
-    def __init__(self, app: ASGIApp, limits: ListenerLimits, certificate: Certificate | None) -> None:
-        super().__init__(app, limits, partial(Http2Connection, self), certificate, "h2")
+    server = ListenerParts(app, limits, Http2Connection, certificate)
+    await server.acceptor.serve(bound, leaving, stop, grace, task_status)
 
 
 def open_pair() -> tuple[int, trio.SocketStream]:
@@ -163,9 +156,9 @@ class Http2Connection(ClientSocket):
         "_serving", "_taken", "_waits", "ends", "has_left",
     )  # fmt: skip
 
-    server: _Http2Server
+    protocol = "h2"
 
-    def __init__(self, server: _Http2Server, accepted: socket.socket, tls: BufferedTls | None) -> None:
+    def __init__(self, server: ListenerParts, accepted: socket.socket, tls: BufferedTls | None) -> None:
         super().__init__(server, accepted, tls)
         self._inner: trio.SocketStream
         self._requests: dict[_Http2Request, None] = {}

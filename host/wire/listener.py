@@ -27,8 +27,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import formatdate
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import trio
 
@@ -100,7 +99,7 @@ class HttpListener(ListenerParts):
         heads: SharedHeads | None,
         connection: type[ClientConnection],
     ) -> None:
-        super().__init__(app, limits, partial(connection, self), certificate, connection.protocol)
+        super().__init__(app, limits, connection, certificate)
         self.heads = heads
         self._second = -1
         self._date = b""
@@ -119,8 +118,7 @@ class ClientConnection(ClientSocket):
 
     __slots__ = ("_begun", "_busy", "_in_head", "_known", "_overfull", "_request", "_wakes", "buffer", "calls")
 
-    protocol: ClassVar = PROTOCOLS[0]
-    """The protocol over TLS that the other side is offered, as a key of `Certificate.contexts`."""
+    protocol = PROTOCOLS[0]
     server: HttpListener
 
     def __init__(self, server: HttpListener, accepted: socket.socket | None, tls: BufferedTls | None) -> None:

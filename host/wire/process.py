@@ -388,7 +388,6 @@ class Keeper:
             argv: the program and its arguments; a name without a slash is looked up in the PATH of `env`, a relative
                 path begins at `cwd`.
             env: its whole environment (see `child_environment`).
-            cwd: its working directory.
             grace: seconds to end after the end of input, and again after TERM.
             is_link: whether the program is Colonnade itself, whose processes may be clients of other hosts.
             sandbox: the plan by which it is confined (host/sandbox/plan.py); None: it runs as the user.

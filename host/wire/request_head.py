@@ -52,12 +52,7 @@ class RequestHead(Struct, frozen=True):
 
 class KnownHead:
     """A head that its client may send again, perhaps with another Content-Length: a client's requests hardly ever
-    differ in anything else. Only lengths of up to six digits are exchanged, which no app refuses.
-
-    Args:
-        head: its bytes.
-        parsed: what they mean.
-    """
+    differ in anything else. Only lengths of up to six digits are exchanged, which no app refuses."""
 
     def __init__(self, head: bytes, parsed: RequestHead) -> None:
         self._head = head

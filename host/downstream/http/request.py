@@ -166,6 +166,12 @@ async def read_charged_body(receive: Receive, charge: RequestCharge, scope: Call
     raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
 
 
+async def whole_body(http_request: HttpRequest) -> bytes:
+    """The whole body, charged. Raises as `read_charged_body` does."""
+    body = take_body(http_request)
+    return await read_charged_body(http_request.receive, http_request.charge) if body is None else body
+
+
 def with_body(http_request: HttpRequest, body: bytes) -> HttpRequest:
     """A request whose body was read, to be read once more: then it is charged once."""
     receive, is_given = http_request.receive, False
