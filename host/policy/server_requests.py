@@ -31,8 +31,9 @@ from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_request_checks import MAX_TEXT, check_server_request
 from host.protocol.abilities import Abilities
-from host.protocol.meta import META
+from host.protocol.meta import META, without_hop_fields
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
+from host.protocol.trace_context import without_context
 from host.sanitize import is_light, sanitize_json
 from host.subject import Item, Subject
 
@@ -133,8 +134,9 @@ class ServerRequests:
             decision = replace(decision, verdict=Verdict.ALLOW)
         if decision.verdict is Verdict.DENY:
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
-        # Colonnade gives each page a new id, on which no grant may depend.
-        raw_arguments = encode_object({name: each for name, each in params.items() if name != "elicitationId"})
+        # Colonnade gives each page a new id. No grant may depend on it, nor on what a server numbers and traces.
+        found = without_context(without_hop_fields(params))
+        raw_arguments = encode_object({name: each for name, each in found.items() if name != "elicitationId"})
         if request is ServerRequest.SAMPLING:
             meter, tokens = self._policies.meter(server), _tokens(params)
             await meter.prepare_sampling(tokens)

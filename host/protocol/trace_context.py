@@ -82,6 +82,16 @@ def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
     return read_context(*texts)
 
 
+def without_context(params: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The params without the context that is read in their `_meta`, and without a `_meta` that has nothing else."""
+    changed, context = dict(params), context_in(params)
+    if context is not None:
+        read = dict(context.headers())
+        if kept := {name: each for name, each in members(changed.pop(META)).items() if name not in read}:
+            changed[META] = encode_object(kept)
+    return changed
+
+
 def with_context(params: Params, context: TraceContext) -> dict[str, Raw]:
     """The params of a request that is called from there, and from nowhere else."""
     changed = dict(members(params or EMPTY_OBJECT) if params is None or isinstance(params, Raw) else params)

@@ -212,23 +212,43 @@ async def test_an_untrusted_servers_question_is_passed_on_without_what_nobody_se
             opened.server_requests.check("open", ServerRequest.SAMPLING, {**SAMPLE, "tools": Raw(b"[]")})
 
 
-async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> None:
-    """It is another one each time."""
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033{}-01"
+SAME: list[dict[str, object]] = [
+    {"elicitationId": "one"},
+    {"elicitationId": "two"},
+    {"_meta": {"traceparent": TRACE.format(10), "tracestate": "a=1", "baggage": "b=1"}},
+    {"_meta": {"traceparent": TRACE.format(11), "tracestate": "a=2", "baggage": "b=2"}},
+    {"_meta": {"progressToken": 7}},
+    {"_meta": {"traceparent": TRACE.format(12), "io.modelcontextprotocol/related-task": {"taskId": "t"}}},
+]
+OTHER: list[dict[str, object]] = [
+    {"_meta": {"traceparent": TRACE.format(10), "vendor": 1}},
+    {"_meta": {"traceparent": {"not": "a trace"}}},
+    {"_meta": {"traceparent": TRACE.format(10), "baggage": {"not": "a text"}}},
+    {"message": "pay twice"},
+]
+
+
+async def test_what_is_new_each_time_is_not_part_of_what_is_agreed_to() -> None:
+    """The id that we give a page, and how a server numbers and traces its request. All else is, in `_meta` too."""
     servers = {"a": spec("a", Consent(elicitation=Elicitation(url=kind(ask=["https://ok.test/**"]))))}
     with gate(servers) as opened:
-        ids: list[str] = []
-        pages = [
-            {"url": encode("https://ok.test/pay"), "message": encode("pay"), "elicitationId": encode(id)}
-            for id in ("one", "two", "three")
-        ]
-        for page in pages[:2]:
+
+        def page(more: dict[str, object]) -> dict[str, Raw]:
+            return members(encode({"url": "https://ok.test/pay", "message": "pay", **more}))
+
+        async def ask(more: dict[str, object]) -> set[str]:
+            """The new questions to which it leads."""
+            before = {each.id for each in opened.authorizer.confirmations.list_all()}
             with pytest.raises(Unconfirmed):
-                await opened.server_requests.admit("a", ServerRequest.URL, page, DESK)
-            (pending,) = opened.authorizer.confirmations.list_all()
-            ids.append(pending.id)
-        assert ids[0] == ids[1]
-        awaited(opened.authorizer.confirmations.answer(ids[0], ConfirmationAnswer.ONCE, Channel.CONSOLE))
+                await opened.server_requests.admit("a", ServerRequest.URL, page(more), DESK)
+            return {each.id for each in opened.authorizer.confirmations.list_all()} - before
+
+        (first,) = await ask(SAME[0])
+        assert [await ask(each) for each in SAME] == [set()] * len(SAME)
+        assert [len(await ask(each)) for each in OTHER] == [1] * len(OTHER)
+        awaited(opened.authorizer.confirmations.answer(first, ConfirmationAnswer.ONCE, Channel.CONSOLE))
         with opened.server_requests.dispatch(
-            await opened.server_requests.admit("a", ServerRequest.URL, pages[2], DESK)
+            await opened.server_requests.admit("a", ServerRequest.URL, page(SAME[-1]), DESK)
         ):
             pass
