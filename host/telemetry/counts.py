@@ -156,8 +156,10 @@ class _CountedAnswer(Struct, gc=False):
         else:
             error = CANCELLED if answer is None else error_type_of(answer.error.code)
         revision, transport = self.hop
-        labels = method if method in KNOWN_METHODS else OTHER, error, revision, transport
-        counts.server_operations.observe(labels, counts.now() - self.began)
+        seconds = counts.now() - self.began
+        row = counts.server_operations.rows[method if method in KNOWN_METHODS else OTHER, error, revision, transport]
+        row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
+        row[-1] += seconds
 
     def sent(self, params: dict[str, Raw]) -> dict[str, Raw]:
         return params
@@ -235,7 +237,7 @@ class HostCounts:
     def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
         server = spec.id
         self.transports[server], self._peers[server] = transport_to(spec), peer
-        observe, now, names_tools = self.client_operations.observe, self.now, self.names_tools
+        rows, now, names_tools = self.client_operations.rows, self.now, self.names_tools
 
         # The parameters of `Peer.request`: a list and a dict of the others would be made for each request.
         async def observed(
@@ -261,7 +263,9 @@ class HostCounts:
                 labels: Labels = (server, method, error, peer.revision)
                 if names_tools:
                     labels += (self._tool_in(server, method, params),)
-                observe(labels, now() - began)
+                seconds, row = now() - began, rows[labels]
+                row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
+                row[-1] += seconds
 
         return observed
 

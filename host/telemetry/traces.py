@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,6 +44,7 @@ from host.jsonrpc.messages import Failure, Id, ParsedInput, Request, Success
 from host.jsonrpc.raw import string
 from host.peer.outstanding import PeerError
 from host.peer.peer import Peer, SendRequest
+from host.protocol.meta import META
 from host.protocol.methods import PROMPTS_GET, TARGETED, TOOLS_CALL
 from host.protocol.trace_context import KEYS, TRACEPARENT, TraceContext, context_in, read_context, with_context
 from host.telemetry.counts import CANCELLED, EXECUTE_TOOL, KNOWN_METHODS, OTHER, TOOL_ERROR, failed_tool, transport_to
@@ -61,8 +61,8 @@ FLUSH_TIMEOUT = 5.0
 """Seconds that a host which ends waits for its last spans to be sent."""
 _TRACED, _OF_HTTP = "traced", "http_context"
 """Keys of what is kept with a request: a `TracedAnswer`, and the context of its headers."""
-_BITS = 128 + 64
-"""Those of the ids of a trace and of a span in it."""
+_LENGTH, _MADE = 32 + 16, 100
+"""Characters of the ids of a trace and of a span in it, and how many of such are made at once."""
 _LIMIT = 2**64
 _EMPTY = Context()
 _OF_HTTP_TRANSPORT = {"network.protocol.name": "http"}
@@ -204,6 +204,8 @@ class Traces:
         self._content = content
         self._sampler = _Sampler(environ)
         self._ids = _Ids()
+        self._random, self._at = "", 0
+        """Digits for ids, and the number of those that are not used yet."""
         self._transports: dict[str, Literal["tcp", "pipe"]] = {}
         """By server, the transport to it."""
         name = environ.get("OTEL_SERVICE_NAME") or "colonnade"
@@ -228,8 +230,10 @@ class Traces:
                 message.__dict__[_OF_HTTP] = context
 
     def answering(self, request: Request, hop: Hop = UNKNOWN_HOP) -> TracedAnswer:
-        in_meta, in_headers = context_in(request.params_members), request.__dict__.get(_OF_HTTP)
-        parent: TraceContext | None = in_meta or in_headers
+        found, kept = request.params_members, request.__dict__
+        in_meta = context_in(found) if found and META in found else None
+        in_headers: TraceContext | None = kept.get(_OF_HTTP)
+        parent = in_meta or in_headers
         method, span, context = request.method, None, self._unsampled(parent)
         if context is None:
             name = method if method in KNOWN_METHODS else OTHER
@@ -237,7 +241,7 @@ class Traces:
             links = [Link(_span_context(in_headers))] if in_meta is not None and in_headers is not None else None
             span = self._start(name, parent, SpanKind.SERVER, attributes, links)
             context = _context_of(span, parent)
-        traced = request.__dict__[_TRACED] = TracedAnswer(context.trace_id, method, hop, span, context)
+        traced = kept[_TRACED] = TracedAnswer(context.trace_id, method, hop, span, context)
         return traced
 
     def _unsampled(self, parent: TraceContext | None) -> TraceContext | None:
@@ -245,7 +249,10 @@ class Traces:
         next."""
         sampler = self._sampler
         if parent is None:
-            ids = random.getrandbits(_BITS).to_bytes(_BITS // 8, "big").hex()  # one is 0 in one of 2**64 only
+            if not (at := self._at):
+                at, self._random = _LENGTH * _MADE, os.urandom(_LENGTH * _MADE // 2).hex()
+            self._at = at = at - _LENGTH
+            ids = self._random[at : at + _LENGTH]  # one is 0 in one of 2**64 only
             if ids[16:32] >= sampler.bound:
                 return TraceContext(ids[:32], ids[32:], False)
             self._ids.next_trace_id = int(ids[:32], 16)
@@ -271,9 +278,9 @@ class Traces:
             on_late_result: object = None,
             keep_outline: object = None,
         ) -> Awaitable[Raw]:
-            answer: TracedAnswer | None = None if subject is None else subject.exchange.request.__dict__.get(_TRACED)
-            if answer is None or subject is None:
+            if subject is None or _TRACED not in (kept := subject.exchange.request.__dict__):
                 return send(method, params, subject, headers, on_late_result, keep_outline)
+            answer: TracedAnswer = kept[_TRACED]
             if answer.span is None:
                 # Not in headers, too: with other ones for each request, their heads would have to be made anew.
                 params = with_context(params, answer.context)

@@ -201,7 +201,7 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
         data = await read_charged_body(receive, charge, http_request.call_scope())
     if (found := receive_at_once(data)) is not None:
         if reader.on_read is not None:
-            reader.on_read(found, http_request.headers)
+            reader.on_read(found, http_request.head.headers)
         return found
     read: ParsedInput | TooManyRequests | None = None
     disconnected = False

@@ -39,7 +39,7 @@ async def test_each_sees_all() -> None:
     assert counts.waits.rows.keys() == {("person",)}
 
 
-@pytest.mark.parametrize(("way", "most"), [("metrics", 20), ("traces", 24)])
+@pytest.mark.parametrize(("way", "most"), [("metrics", 18), ("traces", 17)])
 async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
     """Functions of ours and of all others, over HTTP, of some thousand; each as often as in each of some calls, of two
     hosts. The trace is not sampled."""

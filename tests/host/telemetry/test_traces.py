@@ -185,6 +185,14 @@ async def test_the_variables_say_what_is_sampled(sampler: str, argument: str, of
     await traces.close()
 
 
+async def test_each_new_trace_has_ids_of_its_own() -> None:
+    traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
+    found = [traces.answering(Request(number, "ping")).context for number in range(250)]
+    assert len({each.trace_id for each in found}) == len({each.span_id for each in found}) == 250
+    assert {(len(each.trace_id), len(each.span_id)) for each in found} == {(32, 16)}
+    await traces.close()
+
+
 @pytest.mark.parametrize("ratio", [0.25, 0.5, 1e-19])
 async def test_a_ratio_samples_the_traces_that_the_sdk_samples(ratio: float) -> None:
     """By the last half of the id, whatever the first one is."""
