@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
 
 STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -26,5 +29,5 @@ def _refuse_key(value: object) -> object:
     raise PydanticCustomError("extra_forbidden", "unknown key")
 
 
-NO_KEY = BeforeValidator(_refuse_key)
-"""For a field that is no key of the file. Its default is not validated, so this only meets what a file wrote."""
+Internal = Annotated[SkipJsonSchema[T], BeforeValidator(_refuse_key)]
+"""A field that is no key of the file. Its default is not validated, so the validator only meets what a file wrote."""

@@ -43,7 +43,7 @@ from config.address_zones import is_loopback
 from config.container_run import is_read_by_clients
 from config.document import as_found, is_null, kind_of
 from config.fleet import Fleet
-from config.keys import NO_KEY, STRICT, Strict, desc
+from config.keys import STRICT, Internal, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
 from config.references import CLIENT_FOLDER, Expander, Secret, mask
@@ -482,31 +482,18 @@ class UriRule(Rule):
     claims: Annotated[SkipJsonSchema[tuple[ToolClaim, ...]], _NO_CLAIMS] = ()
 
 
-def _pattern_alone(key: str, what: str) -> Any:
+def _pattern_alone(key: str, what: str, form: Any) -> BeforeValidator:
     def expand(value: object) -> object:
         if isinstance(value, list):
             raise expected(what, "a list")
         return {key: value} if isinstance(value, str) else value
 
-    return expand
+    return BeforeValidator(expand, json_schema_input_type=Pattern | form)
 
 
-_RuleEntry = Annotated[
-    Rule,
-    BeforeValidator(
-        _pattern_alone("name", "a pattern, or a map of name, when and claims"), json_schema_input_type=Pattern | Rule
-    ),
-]
-_PromptRuleEntry = Annotated[
-    PromptRule,
-    BeforeValidator(
-        _pattern_alone("name", "a pattern, or a map of name and when"), json_schema_input_type=Pattern | PromptRule
-    ),
-]
-_UriRuleEntry = Annotated[
-    UriRule,
-    BeforeValidator(_pattern_alone("uri", "a pattern, or a map of uri"), json_schema_input_type=Pattern | UriRule),
-]
+_RuleEntry = Annotated[Rule, _pattern_alone("name", "a pattern, or a map of name, when and claims", Rule)]
+_PromptRuleEntry = Annotated[PromptRule, _pattern_alone("name", "a pattern, or a map of name and when", PromptRule)]
+_UriRuleEntry = Annotated[UriRule, _pattern_alone("uri", "a pattern, or a map of uri", UriRule)]
 _ALLOW = desc("Entries that match one of these rules are allowed; all others are then denied, unless default is set.")
 _ASK = desc("Entries that match one of these rules need confirmation, even if allow matches too.")
 _DENY = desc("Entries that match one of these rules are denied, even if other rules match too.")
@@ -592,20 +579,13 @@ def _one_word(
     return expand
 
 
-_Names = Annotated[
-    KindConsent,
-    BeforeValidator(_one_word(["default"], "rules", lists=True), json_schema_input_type=Verdict | KindConsent),
-]
-_PromptNames = Annotated[
-    KindConsent,
-    _written_as(PromptConsent),
-    BeforeValidator(_one_word(["default"], "rules", lists=True), json_schema_input_type=Verdict | PromptConsent),
-]
-_Uris = Annotated[
-    KindConsent,
-    _written_as(UriConsent),
-    BeforeValidator(_one_word(["default"], "rules", lists=True), json_schema_input_type=Verdict | UriConsent),
-]
+def _rules_in(form: Any) -> BeforeValidator:
+    return BeforeValidator(_one_word(["default"], "rules", lists=True), json_schema_input_type=Verdict | form)
+
+
+_Names = Annotated[KindConsent, _rules_in(KindConsent)]
+_PromptNames = Annotated[KindConsent, _written_as(PromptConsent), _rules_in(PromptConsent)]
+_Uris = Annotated[KindConsent, _written_as(UriConsent), _rules_in(UriConsent)]
 
 
 @dataclass(frozen=True)
@@ -778,23 +758,21 @@ class BaseServer(Defaults, ABC):
 
     __pydantic_config__ = ConfigDict(**STRICT, json_schema_extra=_DEDICATED_SCHEMA)
 
-    id: Annotated[SkipJsonSchema[str], NO_KEY] = ""
-    problem: Annotated[SkipJsonSchema[str], NO_KEY] = ""
-    waits_for: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = ()
+    id: Internal[str] = ""
+    problem: Internal[str] = ""
+    waits_for: Internal[tuple[str, ...]] = ()
     """The environment variables that are missing and may still come, from a client (`config.environment`)."""
-    variables: Annotated[SkipJsonSchema[Mapping[str, Secret | None]], NO_KEY] = field(
-        default_factory=empty_map, hash=False
-    )
+    variables: Internal[Mapping[str, Secret | None]] = field(default_factory=empty_map, hash=False)
     """The environment variables that it is started or reached with; None: not set, and a client may hand it over."""
-    defaulted: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
+    defaulted: Internal[frozenset[str]] = field(default=frozenset(), compare=False)
     """The keys that it has from `defaults`."""
-    confined_by_trust: Annotated[SkipJsonSchema[bool], NO_KEY] = field(default=False, compare=False)
+    confined_by_trust: Internal[bool] = field(default=False, compare=False)
     """Whether it is an untrusted program without the key `sandbox`, whose sandbox follows from that."""
-    unconfined: Annotated[SkipJsonSchema[Unconfined | None], NO_KEY] = field(default=None, compare=False)
+    unconfined: Internal[Unconfined | None] = field(default=None, compare=False)
     """Why a program whose sandbox would follow from its trust has none (`host.policy.confinement`)."""
-    replaced: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
+    replaced: Internal[tuple[str, ...]] = field(default=(), compare=False)
     """Sentences on what passes since a key of its own replaces that of `defaults` as a whole."""
-    longest_name: Annotated[SkipJsonSchema[int], NO_KEY] = LONGEST_NAME
+    longest_name: Internal[int] = LONGEST_NAME
     """The limit for names of the file."""
     prefix: Annotated[
         NamePrefix | None,
@@ -1001,9 +979,9 @@ class StdioServer(BaseServer):
             ".",
         ),
     ] = Path()
-    declared: Annotated[SkipJsonSchema[str], NO_KEY] = ""
+    declared: Internal[str] = ""
     """A digest of the command as it is written in the file, whatever its references give."""
-    written_words: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
+    written_words: Internal[tuple[str, ...]] = field(default=(), compare=False)
     """The words of the command as they are written in the file, without what is usually secret."""
 
     @property
@@ -1276,11 +1254,9 @@ class HttpServer(BaseServer):
         OAuth | None,
         desc("The client that logs in at the server, if Colonnade should not register one by itself."),
     ] = None
-    folder: Annotated[SkipJsonSchema[Path], NO_KEY] = Path()
+    folder: Internal[Path] = Path()
     """The folder of the file, in which the helper runs."""
-    learned_secrets: Annotated[SkipJsonSchema[list[Secret]], NO_KEY] = field(
-        default_factory=list, compare=False, hash=False
-    )
+    learned_secrets: Internal[list[Secret]] = field(default_factory=list, compare=False, hash=False)
     """Headers that the helper printed for the last connection, or the tokens of the login. They are redacted like
     configured ones."""
 
@@ -1543,9 +1519,9 @@ class Notice(Strict):
         AfterValidator(_unique_names),
         desc("Headers sent to the webhook."),
     ] = field(default_factory=empty_map, hash=False)
-    folder: Annotated[SkipJsonSchema[Path], NO_KEY] = Path()
+    folder: Internal[Path] = Path()
     """The folder of the file, in which the command runs."""
-    opens_page: Annotated[SkipJsonSchema[bool], NO_KEY] = False
+    opens_page: Internal[bool] = False
     """Whether the console is opened in the browser too, if no page of it is open."""
 
     @property
@@ -1770,27 +1746,25 @@ class Config(Strict):
     `answers` the inputs that this person gave. `console` is None if it is switched off. `memory` is in bytes.
     """
 
-    source: Annotated[SkipJsonSchema[Path], NO_KEY] = Path()
-    digest: Annotated[SkipJsonSchema[str], NO_KEY] = field(default="", compare=False)
-    files: Annotated[SkipJsonSchema[Mapping[Path, str]], NO_KEY] = field(default_factory=empty_map, compare=False)
+    source: Internal[Path] = Path()
+    digest: Internal[str] = field(default="", compare=False)
+    files: Internal[Mapping[Path, str]] = field(default_factory=empty_map, compare=False)
     """The file and all that were looked at beside it, also missing ones, each with its state (`config.file_state`)."""
-    notices: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = ()
-    unapproved: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
+    notices: Internal[tuple[str, ...]] = ()
+    unapproved: Internal[frozenset[str]] = field(default=frozenset(), compare=False)
     """The servers of a desktop host's file for a project that no file says that this host may start."""
-    given_address: Annotated[SkipJsonSchema[Address | None], NO_KEY] = None
+    given_address: Internal[Address | None] = None
     """The address that holds instead of that of the file."""
-    answers: Annotated[SkipJsonSchema[Mapping[str, Secret]], NO_KEY] = field(default_factory=empty_map, hash=False)
-    in_background: Annotated[SkipJsonSchema[bool], NO_KEY] = False
+    answers: Internal[Mapping[str, Secret]] = field(default_factory=empty_map, hash=False)
+    in_background: Internal[bool] = False
     """The host lacks the environment of a terminal, and a server waits for a client that has a missing variable."""
-    handed_over: Annotated[SkipJsonSchema[Mapping[str, Secret]], NO_KEY] = field(
-        default_factory=empty_map, compare=False
-    )
+    handed_over: Internal[Mapping[str, Secret]] = field(default_factory=empty_map, compare=False)
     """Environment variables that clients handed over, for servers alone (`config.environment`)."""
-    own_variables: Annotated[SkipJsonSchema[frozenset[str]], NO_KEY] = field(default=frozenset(), compare=False)
+    own_variables: Internal[frozenset[str]] = field(default=frozenset(), compare=False)
     """Environment variables whose values are those of the host alone (`config.environment`)."""
-    written: Annotated[SkipJsonSchema[Mapping[str, Secret]], NO_KEY] = field(default_factory=empty_map, compare=False)
+    written: Internal[Mapping[str, Secret]] = field(default_factory=empty_map, compare=False)
     """The sections of the file as they are written; see `config.written`."""
-    read_once: Annotated[SkipJsonSchema[tuple[str, ...]], NO_KEY] = field(default=(), compare=False)
+    read_once: Internal[tuple[str, ...]] = field(default=(), compare=False)
     """Sentences about values that a reload reads again, and that come from the environment, which stays as it is."""
     # Above listen, which may need its token.
     metrics: Annotated[MetricsSpec, desc("The metrics at listen.metrics.")] = MetricsSpec()

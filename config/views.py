@@ -17,11 +17,10 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from config.document import as_found
-from config.keys import NO_KEY, STRICT, Strict, desc
+from config.keys import STRICT, Internal, Strict, desc
 from config.problems import clip, did_you_mean
 from config.types import (
     LONGEST_LIMIT,
@@ -149,7 +148,7 @@ class ArgumentOverride(Strict):
     value: Annotated[JsonText | None, desc("The server always gets this; clients do not see the argument.")] = None
     default: Annotated[JsonText | None, desc("The server gets this where a client leaves the argument out.")] = None
     description: Annotated[Paragraphs | None, desc("The text that describes the argument.")] = None
-    hidden: Annotated[SkipJsonSchema[bool], NO_KEY] = False
+    hidden: Internal[bool] = False
     """Clients do not see the argument, and the server does not get it."""
 
     @property

@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import TypeAdapter, ValidationError
 
-from config.keys import NO_KEY, Strict, desc
+from config.keys import Internal, Strict, desc
 
 
 @dataclass(frozen=True)
 class Section(Strict):
     size: Annotated[int, desc("How large it is.", 3, minimum=1)] = 3
-    inner: Annotated[int, NO_KEY] = 0
+    inner: Internal[int] = 0
 
 
 ADAPTER = TypeAdapter(Section)
