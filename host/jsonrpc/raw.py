@@ -202,6 +202,14 @@ def string(raw: bytes | Raw) -> str:
         raise ValueError("expected a string") from problem
 
 
+def text_at(found: Mapping[str, Raw], name: str) -> str | None:
+    """The text of a member; None if it is missing, or `string` takes it for none."""
+    try:
+        return string(found[name])
+    except (KeyError, ValueError):
+        return None
+
+
 def value(raw: bytes | Raw) -> object:
     """Decode a whole value; for small members only. ValueError if `raw` is not JSON."""
     try:

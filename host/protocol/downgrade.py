@@ -21,7 +21,7 @@ from host.jsonrpc.raw import (
     items,
     may_contain_word,
     members,
-    string,
+    text_at,
     unless_null,
 )
 from host.protocol.abilities import Abilities
@@ -91,7 +91,7 @@ class _Blocks:
 
     def downgrade(self, block: Raw) -> Raw:
         found = _members_or_none(block)
-        kind = _text_of(found, "type")
+        kind = text_at(found, "type")
         if kind == "resource_link" and not self._abilities.resource_links:
             return _link_as_text(block, found)
         if kind == "audio" and not self._abilities.audio:
@@ -110,7 +110,7 @@ class _Blocks:
 
 
 def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
-    name, uri, mime_type = _text_of(found, "name"), _text_of(found, "uri"), _text_of(found, "mimeType")
+    name, uri, mime_type = text_at(found, "name"), text_at(found, "uri"), text_at(found, "mimeType")
     if name is None or uri is None:
         return _text_block(_json_of(block), found)
     return _text_block(f"{name}: {uri} ({mime_type})" if mime_type else f"{name}: {uri}", found)
@@ -140,7 +140,7 @@ def _with_known_structure(result: Raw, abilities: Abilities) -> Raw:
 
 
 def _is_text(block: Raw) -> bool:
-    return _text_of(_members_or_none(block), "type") == "text"
+    return text_at(_members_or_none(block), "type") == "text"
 
 
 def _text_block(text: str, original: dict[str, Raw]) -> Raw:
@@ -162,13 +162,6 @@ def _members_or_none(raw: Raw) -> dict[str, Raw]:
         return members(raw)
     except ValueError:
         return {}
-
-
-def _text_of(found: dict[str, Raw], name: str) -> str | None:
-    try:
-        return string(found[name])
-    except (ValueError, KeyError):
-        return None
 
 
 def _in_member(raw: Raw, name: str, change: Callable[[Raw], Raw]) -> Raw:

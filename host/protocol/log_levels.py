@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Notification
-from host.jsonrpc.raw import encode, encode_object, members, string
+from host.jsonrpc.raw import encode, encode_object, members, string, text_at
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
@@ -23,11 +23,8 @@ def level_of(params: Mapping[str, Raw]) -> str:
     Raises:
         InvalidParams: `level` is missing or not one of LEVELS.
     """
-    try:
-        level = string(params["level"])
-    except (KeyError, ValueError):
-        level = ""
-    if level not in _RANKS:
+    level = text_at(params, "level")
+    if level is None or level not in _RANKS:
         raise InvalidParams(f"the member 'level' is not one of {', '.join(LEVELS)}")
     return level
 

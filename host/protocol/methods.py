@@ -134,7 +134,7 @@ def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
     if method == COMPLETION_COMPLETE:
         return _completion_target(params)
     row = _ROWS[method]
-    return row.kind, _text(params, row.target)
+    return row.kind, required_text(params, row.target)
 
 
 def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, Raw]:
@@ -162,10 +162,15 @@ def _completion_target(params: Mapping[str, Raw]) -> tuple[Kind, str]:
     argument = params.get("argument")
     if argument is not None and is_object(argument):
         refuse_twins(_ARGUMENT_NAMES, members(argument))
-    return kind, _text(reference, member)
+    return kind, required_text(reference, member)
 
 
-def _text(params: Mapping[str, Raw], member: str) -> str:
+def required_text(params: Mapping[str, Raw], member: str) -> str:
+    """The text of a member.
+
+    Raises:
+        InvalidParams: it is missing or not a string.
+    """
     try:
         return string(params[member])
     except KeyError:

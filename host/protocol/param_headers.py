@@ -22,7 +22,7 @@ from host.errors import HeaderMismatch, InvalidParams
 from host.jsonrpc.raw import is_object, members, pick, string
 from host.jsonrpc.strict import count_tokens
 from host.protocol.json_schema import SUBSCHEMA, SUBSCHEMA_LISTS, SUBSCHEMA_MAPS
-from host.protocol.methods import TARGETED
+from host.protocol.methods import TARGETED, required_text
 from host.protocol.versions import Revision
 
 VERSION_HEADER = "mcp-protocol-version"
@@ -207,14 +207,7 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
         InvalidParams: the member that the header repeats is missing or not a string.
     """
     member = _NAMED.get(method)
-    if member is None:
-        return None
-    try:
-        return string(params[member])
-    except KeyError:
-        raise InvalidParams(f"the member {member!r} is missing") from None
-    except ValueError:
-        raise InvalidParams(f"the member {member!r} is not a string") from None
+    return None if member is None else required_text(params, member)
 
 
 def headers_for(

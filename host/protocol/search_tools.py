@@ -17,7 +17,18 @@ from typing import Final
 
 from msgspec import Raw, Struct
 
-from host.jsonrpc.raw import EMPTY_OBJECT, NULL, encode, encode_object, is_object, items, members, string, value
+from host.jsonrpc.raw import (
+    EMPTY_OBJECT,
+    NULL,
+    encode,
+    encode_object,
+    is_object,
+    items,
+    members,
+    string,
+    text_at,
+    value,
+)
 from host.jsonrpc.twins import KnownNames, refuse_twins
 from host.protocol.tasks import Support
 
@@ -257,10 +268,7 @@ def _text(name: str, raw: Raw) -> str:
 def found_tool(name: str, server: str, definition: bytes, *, read_only: bool) -> FoundTool:
     """A tool as search_tools shows it. `definition`: as its caller gets it."""
     found = members(definition)
-    try:
-        description = string(found["description"])
-    except (KeyError, ValueError):  # none, or one that cannot be written as UTF-8
-        description = ""
+    description = text_at(found, "description") or ""  # none also if it cannot be written as UTF-8
     return FoundTool(name, server, _summary(description), _argument_names(found.get("inputSchema")), read_only)
 
 

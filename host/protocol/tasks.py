@@ -30,10 +30,12 @@ from host.jsonrpc.raw import (
     may_contain_word,
     members,
     string,
+    text_at,
     unless_null,
     value,
 )
 from host.protocol.meta import HOP_PREFIX, META
+from host.protocol.methods import required_text
 from host.protocol.mrtr import input_required, read_input_required, retry_of
 from host.protocol.stateless import COMPLETE, HOP_MEMBERS, RESULT_TYPE, TASK
 
@@ -244,17 +246,8 @@ def task_request_of(params: Mapping[str, Raw]) -> TaskRequest | None:
 
 
 def task_id_of(params: Mapping[str, Raw]) -> str:
-    """The task id of a TASKS_… request.
-
-    Raises:
-        InvalidParams: `taskId` is missing or not a string.
-    """
-    try:
-        return string(params["taskId"])
-    except KeyError:
-        raise InvalidParams("the member 'taskId' is missing") from None
-    except ValueError:
-        raise InvalidParams("the member 'taskId' is not a string") from None
+    """The task id of a TASKS_… request; raises as `required_text` does."""
+    return required_text(params, "taskId")
 
 
 def input_responses_of(params: Mapping[str, Raw]) -> Mapping[str, Raw]:
@@ -329,7 +322,7 @@ def is_created(result: Raw, *, extension: bool) -> bool:
     except ValueError:
         return False
     if extension:
-        return _text(found, RESULT_TYPE) == TASK
+        return text_at(found, RESULT_TYPE) == TASK
     # A tool's result must have `content`; with it, `task` is any other member that the server has added.
     return "content" not in found and "task" in found and is_object(found["task"])
 
@@ -342,7 +335,7 @@ def read_created(result: Raw, *, extension: bool) -> Task:
     """
     found = members(result)
     if extension:
-        if _text(found, RESULT_TYPE) != TASK:
+        if text_at(found, RESULT_TYPE) != TASK:
             raise ValueError("the result is not of type task")
         return replace(_task(found, _TTL_MS, _POLL_MS), meta=_meta(found))
     if "task" not in found:
@@ -362,7 +355,7 @@ def read_status(result: Raw, *, extension: bool) -> TaskState:
     if not extension:
         return TaskState(_task(found, _TTL, _POLL))
     # Examples of the extension have "task" here, its text "complete"; a notification has neither.
-    if _text(found, RESULT_TYPE) not in (None, COMPLETE, TASK):
+    if text_at(found, RESULT_TYPE) not in (None, COMPLETE, TASK):
         raise ValueError("the result is neither of type complete nor of type task")
     task = _task(found, _TTL_MS, _POLL_MS)
     if task.status is Status.INPUT_REQUIRED:
@@ -459,21 +452,21 @@ def _input_requests(inputs: Mapping[str, tuple[str, Mapping[str, Raw]]]) -> Raw:
 
 
 def _task(found: Mapping[str, Raw], ttl: str, poll: str) -> Task:
-    id = _text(found, "taskId")
+    id = text_at(found, "taskId")
     if id is None:
         raise ValueError("the task has no taskId")
     try:
-        status = Status(_text(found, "status") or "")
+        status = Status(text_at(found, "status") or "")
     except ValueError:
         raise ValueError("the task has no known status") from None
     return Task(
         id=id,
         status=status,
-        created=_text(found, "createdAt") or "",
-        updated=_text(found, "lastUpdatedAt") or "",
+        created=text_at(found, "createdAt") or "",
+        updated=text_at(found, "lastUpdatedAt") or "",
         ttl_ms=_milliseconds(found.get(ttl)),
         poll_ms=_milliseconds(found.get(poll)),
-        message=_text(found, "statusMessage"),
+        message=text_at(found, "statusMessage"),
     )
 
 
@@ -497,14 +490,7 @@ def _error(raw: Raw) -> ErrorBody:
     code = value(found["code"]) if "code" in found else None
     if type(code) is not int:
         raise ValueError("the error of the task has no integer code")
-    return ErrorBody(code, _text(found, "message") or "", found.get("data"))
-
-
-def _text(found: Mapping[str, Raw], member: str) -> str | None:
-    try:
-        return string(found[member])
-    except (ValueError, KeyError):
-        return None
+    return ErrorBody(code, text_at(found, "message") or "", found.get("data"))
 
 
 def _milliseconds(raw: Raw | None) -> int | None:

@@ -21,6 +21,7 @@ from host.jsonrpc.raw import (
     one_line,
     pick,
     string,
+    text_at,
     unless_null,
     value,
 )
@@ -244,6 +245,11 @@ def test_what_is_no_string_is_a_value_error(text: bytes) -> None:
 
 def test_a_string_is_decoded() -> None:
     assert string(Raw(b'"\\u0041\\n\xc3\xa9"')) == "A\né"
+
+
+def test_a_member_that_is_no_string_has_no_text() -> None:
+    found = members(b'{"a":"x","b":1,"c":"\\ud83d"}')
+    assert [text_at(found, name) for name in "abcd"] == ["x", None, None, None]
 
 
 def test_a_value_is_decoded_whole() -> None:
