@@ -115,6 +115,12 @@ def test_the_units_give_what_their_file_needs(tmp_path: Path, monkeypatch: pytes
         assert int(limit) > config.capacity.connections + 1000
         (state,) = service["Environment"]
         assert state == f"COLONNADE_STATE=/var/lib/{service['StateDirectory'][0]}/state"
+        credentials = dict(each.split(":") for each in service["LoadCredential"])
+        assert secret_files((SYSTEMD / "colonnade.yaml").read_text()) == {
+            Path("/run/credentials/colonnade.service") / name for name in credentials
+        }
+        steps = (SYSTEMD / "colonnade.service").read_text()
+        assert all(f"> {source}" in steps for source in credentials.values()), "it says how to make each"
         assert f"u {service['User'][0]} -" in (SYSTEMD / "sysusers.conf").read_text()
     services = {path.stem: unit(path) for path in SYSTEMD.rglob("*.service") if path.parent == SYSTEMD}
     assert "yes" in services["colonnade"]["MemoryDenyWriteExecute"]
@@ -130,6 +136,15 @@ def test_each_unit_lets_colonnade_end_and_be_seen(path: Path) -> None:
     assert seconds(f"{service['TimeoutStopSec'][0]}s") >= 30 + BESIDE_DRAIN
     assert service["RestartPreventExitStatus"] == ["2"]
     assert not {"ProtectProc", "ProcSubset"} & service.keys()
+
+
+def test_the_installed_program_is_that_of_the_clone_and_finds_what_starts_servers() -> None:
+    """No name of a registry is ours, and the manager of a user knows no directory of the user."""
+    for path in DEPLOY.rglob("*"):
+        assert path.is_dir() or not re.search(r"install\s+colonnade\b", path.read_text()), path
+    service = unit(SYSTEMD / "user" / "colonnade.service")
+    directory = service["ExecStart"][0].rpartition("/colonnade serve ")[0]
+    assert directory in service["Environment"][0].removeprefix("PATH=").split(":")
 
 
 def test_the_pods_have_the_ports_files_and_time_that_their_file_needs(
