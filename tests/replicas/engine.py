@@ -68,10 +68,11 @@ async def engine(size: float, seed: int, folder: Path) -> Book:
     seconds = max(3 * HOLDS, AWAY * size)
     absences: list[tuple[float, float]] = []
     with ExitStack() as stack:
-        fleet = stack.enter_context(served_fleet(folder, {}))
+        fleet = stack.enter_context(served_fleet(folder, {}, has_way=True))
         load = Load(fleet.url, book, draw)
         await fleet.begin()
         await _grant(fleet, load)
+        assert fleet.way is not None
         looks = [Looks() for _ in fleet.processes]
         async with trio.open_nursery() as nursery:
             for each, process in zip(looks, fleet.processes, strict=True):

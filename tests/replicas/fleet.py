@@ -32,10 +32,10 @@ NOTICED = 0.5
 
 class ServedFleet:
     """The processes. `url` is where haproxy serves them, `server` where the ledger is behind them, and `way` leads to
-    the database."""
+    the database, if it was asked for."""
 
     def __init__(
-        self, processes: list[Served], base: str, postgres: PostgresServer, database: str, way: Way, server: str
+        self, processes: list[Served], base: str, postgres: PostgresServer, database: str, way: Way | None, server: str
     ) -> None:
         self.processes = processes
         self.url = f"{base}/mcp"
@@ -94,15 +94,21 @@ def missing() -> str:
 
 
 @contextmanager
-def served_fleet(folder: Path, servers: Mapping[str, object], **more: Any) -> Iterator[ServedFleet]:
+def served_fleet(
+    folder: Path, servers: Mapping[str, object], *, has_way: bool = False, **more: Any
+) -> Iterator[ServedFleet]:
     """The fleet for the block, not yet begun, with the ledger `book` and these servers. Its processes are killed at
-    the end."""
+    the end.
+
+    Args:
+        has_way: whether its processes reach the database by a way through this process, which waits for its clients.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(ledger(folder))
         postgres = stack.enter_context(own_server())
         database = stack.enter_context(postgres.database())
-        way = stack.enter_context(open_way(postgres.socket))
-        store = f"postgresql://postgres@127.0.0.1:{way.port}/{database}"
+        way = stack.enter_context(open_way(postgres.socket)) if has_way else None
+        store = f"postgresql://postgres@127.0.0.1:{way.port}/{database}" if way else postgres.url(database)
         servers = {"book": server, **servers}
         processes = []
         for n, fleet in enumerate(fleet_keys(folder, store, REPLICAS)):

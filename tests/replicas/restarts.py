@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -66,7 +66,7 @@ async def end_amid_load(process: Served, load: Load, how: Ending) -> Outage:
 
 
 async def all_hear(load: Load, server: str) -> None:
-    """Have each client hear of an update, once its stream is open again."""
+    """Have each client hear of an update, once all streams are open again."""
 
     def deaf() -> list[str]:
         return [name for name in sorted(load.members) if load.heard.get(name, 0) == before.get(name, 0)]
@@ -74,9 +74,11 @@ async def all_hear(load: Load, server: str) -> None:
     before = dict(load.heard)
     async with httpx.AsyncClient() as http:
         with trio.move_on_after(HEARS):
+            # Each update goes to all clients: one at each look would keep them busy while they come back.
+            await until(lambda: load.listening >= load.members, "all listen", 2 * HEARS)
             while deaf():
                 await http.post(server.replace("/mcp", "/touch"))
-                await trio.sleep(0.2)
+                await trio.sleep(1)
             load.book.count["restarts after which all heard of an update"] += 1
             return
     load.book.count["deaf after a restart"] += len(deaf())
@@ -97,7 +99,7 @@ async def clients_at_work(
     Args:
         others: more of them, which are those of the SDK in turns of both eras.
     """
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=200)
+    trusted = httpx.create_ssl_context()
     load.sdks = made = [SdkClient(f"sdk{n}", load, "legacy" if n % 2 else "auto") for n in range(sdks)]
     working = set[str]()
 
@@ -105,14 +107,19 @@ async def clients_at_work(
         await client.run()
         working.remove(client.name)
 
-    async with httpx.AsyncClient(limits=limits, trust_env=False, timeout=60) as http, trio.open_nursery() as nursery:
-        ours: list[HttpClient] = [SessionClient(f"session{n}", load, http) for n in range(sessions)]
-        ours += [StatelessClient(f"stateless{n}", load, http) for n in range(stateless)]
+    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        kinds: dict[str, type[HttpClient]] = {f"session{n}": SessionClient for n in range(sessions)}
+        kinds |= {f"stateless{n}": StatelessClient for n in range(stateless)}
         for name, kind in (others or {}).items():
             if issubclass(kind, SdkClient):
                 made.append(kind(name, load, "legacy" if len(made) % 2 else "auto"))
             else:
-                ours.append(kind(name, load, http))
+                kinds[name] = kind
+        ours = []
+        for name, its in kinds.items():
+            # Each has its own connections: a common pool looks through those of all at each request.
+            http = httpx.AsyncClient(verify=trusted, trust_env=False, timeout=60)
+            ours.append(its(name, load, await stack.enter_async_context(http)))
         for client in ours:
             await client.open()
             nursery.start_soon(client.listen)
