@@ -141,6 +141,8 @@ class Forwarding:
         self.pools: dict[str, tuple[Pool, trio.CancelScope]] = {}
         self.connections: dict[str, Streams] = {}
         """The last connection to each process."""
+        self._unreached: dict[str, float] = {}
+        """The time of the last attempt to reach each process that cannot be reached."""
         self.handover = HandOver(homes.boot, members)
         self.adoption = Adoption(homes, members, self.handover)
         self._nursery: trio.Nursery | None = None
@@ -178,6 +180,7 @@ class Forwarding:
             pool, closing = self.pools.pop(boot)
             closing.cancel()
             pool.abort()
+            self._unreached.pop(boot, None)
             if (streams := self.connections.pop(boot, None)) is not None:
                 streams.finish()
 
@@ -398,10 +401,12 @@ class Forwarding:
         while (member := await resolve(refused) if sent is None else sent.way.member) is not None:
             if body is None and http_request.method == "POST":
                 body = await whole_body(http_request)
-            forwarded = _forwarded(http_request, member, base)
-            to_home = http_request, forwarded, member, body, id, reading or _Reading()
-            outcome = await self._attempt(*to_home, None if sent is None else sent.connection)
-            sent = None
+            outcome = _Outcome.NOTHING_DONE
+            if sent is not None or self._may_try(member.boot):
+                forwarded = _forwarded(http_request, member, base)
+                to_home = http_request, forwarded, member, body, id, reading or _Reading()
+                outcome = await self._attempt(*to_home, None if sent is None else sent.connection)
+                sent = None
             if outcome is _Outcome.DONE:
                 return
             if outcome is _Outcome.UNKNOWN:
@@ -416,6 +421,16 @@ class Forwarding:
         if message is None and body is not None:
             http_request = with_body(http_request, body)
         await serve(http_request)
+
+    def _may_try(self, boot: str) -> bool:
+        """Whether a request may try to reach a process now. Of all that wait for one that cannot be reached, one tries
+        each RETRY_INTERVAL: hundreds may wait, and this machine has to take over the sessions of the process next."""
+        before, now = self._unreached.get(boot), trio.current_time()
+        if before is not None:
+            if now < before + RETRY_INTERVAL:
+                return False
+            self._unreached[boot] = now
+        return True
 
     async def _attempt(
         self,
@@ -439,8 +454,13 @@ class Forwarding:
                     else:
                         response = await pool.read(connection)
                 except LinkLost as problem:
-                    is_unsent = isinstance(problem, Unreachable) or (isinstance(problem, Broken) and problem.unwritten)
+                    if isinstance(problem, Unreachable):
+                        self._unreached[member.boot] = trio.current_time()
+                        return _Outcome.NOTHING_DONE
+                    # To open a stream once more carries out nothing.
+                    is_unsent = http_request.method == "GET" or (isinstance(problem, Broken) and problem.unwritten)
                     return _Outcome.NOTHING_DONE if is_unsent else _Outcome.UNKNOWN
+                self._unreached.pop(member.boot, None)
                 try:
                     if response.status == MISDIRECTED and response.header(HOP) is not None:
                         return _Outcome.REFUSED
@@ -504,9 +524,7 @@ class Forwarding:
         """Tell a client that nobody knows what became of its request, which may have been carried out."""
         charge = http_request.charge
         if http_request.method == "GET":
-            if charge.dropped:
-                raise not_charged(charge)
-            raise Rejected(Refusal(503, UNREACHED, {"retry-after": "1"}), Unavailable.code)
+            raise not_charged(charge)
         self._on_unknown(http_request, home)
         found = _id_of(body, id)
         if found is None:
@@ -546,7 +564,7 @@ class Forwarding:
             try:
                 for option in SOCKET_OPTIONS:
                     stream.socket.setsockopt(*option)
-                tls = BufferedTls(context, accepts, server_side=False)
+                tls = BufferedTls(context, accepts, member=boot)
                 channel = MemberChannel(socket.socket(fileno=stream.socket.detach()), tls)
             except BaseException:
                 stream.socket.close()

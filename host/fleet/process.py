@@ -204,7 +204,7 @@ async def open_process(
         StateError: the directory does not answer, or the inner listener cannot be opened.
     """
     try:
-        certificate = Certificate(inner.cert, inner.key, inner.ca)
+        certificate = Certificate(inner.cert, inner.key, inner.ca, name=seal.boot)
         if certificate.notice:
             _log.warning("fleet.inner: %s", certificate.notice)
         bound = bind(inner.listen.host, inner.listen.port)

@@ -21,6 +21,7 @@ class BufferedTls:
     """One side of a connection, that of the server by default.
 
     Args:
+        member: the client asks for the member of a group with this name (`Certificate`); None for the side of a server.
         accepts: says whether the certificate of the other side will do, see `Certificate.accepts`; None if any will
             that `context` verifies.
 
@@ -35,11 +36,13 @@ class BufferedTls:
         context: ssl.SSLContext,
         accepts: Callable[[Mapping[str, Any]], bool] | None = None,
         *,
-        server_side: bool = True,
+        member: str | None = None,
     ) -> None:
         self._accepts = accepts
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        self._object = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=member is None, server_hostname=member
+        )
         self.has_ended = False
         """The other side has said that it sends nothing more."""
 

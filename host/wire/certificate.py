@@ -36,15 +36,18 @@ class Certificate:
         cert: a file with the certificate, and those of the authorities between, in PEM format.
         key: a file with its private key, without a password.
         ca: a file with the authority of a group, in PEM format; clients need no certificate without it.
+        name: that of this member of a group. Whoever asks for another one by a server name, since that had this address
+            before, is refused in the handshake.
 
     Raises:
         CertificateError: the files cannot be used.
     """
 
-    def __init__(self, cert: Path, key: Path, ca: Path | None = None) -> None:
+    def __init__(self, cert: Path, key: Path, ca: Path | None = None, *, name: str = "") -> None:
         self._cert = cert
         self._key = key
         self._ca = ca
+        self._name = name
         self._read: tuple[bytes, ...] = ()
         self._names: frozenset[str] = frozenset()
         self.contexts: Mapping[str, ssl.SSLContext] = {}
@@ -79,6 +82,7 @@ class Certificate:
             if self._ca is not None:
                 outgoing = _context(cert, key, self._ca, ssl.PROTOCOL_TLS_CLIENT, STREAMS)
                 names = _names(found[0])
+                contexts[STREAMS].sni_callback = self._refuse_other
                 _shake_hands(outgoing, contexts[PROTOCOLS[0]])
         except ssl.SSLCertVerificationError as problem:
             raise CertificateError(
@@ -96,6 +100,10 @@ class Certificate:
         self.outgoing, self._names = outgoing, names
         self._read, self.contexts, self.notice = found, contexts, _notice(found[0])
         return True
+
+    def _refuse_other(self, connection: object, name: str | None, context: object) -> int | None:
+        """Implements `SSLContext.sni_callback`. An earlier version of Colonnade names nobody."""
+        return None if name is None or name == self._name else ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
 
     def _is_of_group(self, peer: Mapping[str, Any]) -> bool:
         return not self._names.isdisjoint(_name(kind, text) for kind, text in peer.get("subjectAltName", ()))

@@ -143,8 +143,8 @@ class FleetFiles:
     def member(boot: str, port: int) -> FleetMember:
         return FleetMember(boot, f"127.0.0.1:{port}")
 
-    def certificate(self) -> Certificate:
-        return Certificate(*self.files, self.authority.ca)
+    def certificate(self, boot: str) -> Certificate:
+        return Certificate(*self.files, self.authority.ca, name=boot)
 
 
 @asynccontextmanager
@@ -168,7 +168,7 @@ async def open_site(
     def on_unknown(http_request: HttpRequest, home: str) -> None:
         unknown.append(home)
 
-    me, certificate = fleet.member(boot, port), fleet.certificate()
+    me, certificate = fleet.member(boot, port), fleet.certificate(boot)
     drains: list[Drain] = []
 
     def own() -> FleetMember:

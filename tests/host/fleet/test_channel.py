@@ -29,12 +29,12 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def open_pair(folder: Path, shown: Certificate | None = None) -> AsyncIterator[MemberChannel]:
     authority = Authority(folder)
-    certificate = Certificate(*authority.sign("member", "acme.internal"), authority.ca)
+    certificate = Certificate(*authority.sign("member", "acme.internal"), authority.ca, name="a")
     context = (shown or certificate).outgoing
     assert context is not None
     async with serving(echo, certificate=certificate) as site:
         stream = await site.connect()
-        channel = MemberChannel(trio_socket(stream), BufferedTls(context, server_side=False))
+        channel = MemberChannel(trio_socket(stream), BufferedTls(context, member="a"))
         try:
             yield channel
         finally:

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,10 @@ from config import Auth, Consent, Listen, Secret, Verdict
 from host.addresses import Addresses
 from host.downstream.charge import REVOKED_MESSAGE, TOKEN_WITHDRAWN
 from host.fleet.adoption import AWAY
-from host.fleet.forwarding import OUTCOME_UNKNOWN, UNREACHED
+from host.fleet.forwarding import OUTCOME_UNKNOWN, RETRY_INTERVAL, UNREACHED
 from host.fleet.inner import MemberConnection
 from host.fleet.members import LEASE
+from host.wire.asgi import Receive, Scope, Send
 from host.wire.head import MAX_FIELDS, MAX_HEAD
 from host.wire.http_connection import PlainChannel
 from host.wire.listener import ClientConnection, serve_http
@@ -433,15 +435,92 @@ async def test_while_members_cannot_be_found_the_client_is_asked_to_try_again(tm
 
 
 @pytest.mark.slow
-async def test_an_address_that_another_process_has_by_now_gets_nothing(tmp_path: Path) -> None:
-    """It says so with 421, and the request is tried again until the lease of its home is over."""
+@pytest.mark.parametrize("kind", [MemberConnection, ClientConnection], ids=["this version", "an earlier version"])
+async def test_an_address_that_another_process_has_by_now_gets_nothing(
+    tmp_path: Path, kind: type[ClientConnection]
+) -> None:
+    """It refuses the handshake, in an earlier version the request with 421, and the request is tried again until the
+    lease of its home is over."""
     files = FleetFiles(tmp_path)
-    async with open_site(files, B) as b:
+    async with open_site(files, B, kind=kind) as b:
         await files.directory.beat(files.member(A, b.port))
         await b.members.wait_list()
         session = files.homes(A).name("session")
         with trio.fail_after(LEASE + 5):
             assert await call(b, session) == "404"
+
+
+@asynccontextmanager
+async def open_silent(files: FleetFiles, boot: str) -> AsyncIterator[tuple[int, list[str], trio.CancelScope]]:
+    """A member that answers nothing, for the block: its port, the methods of the requests that it has, and the scope of
+    its listener."""
+    bound, asked = bind("127.0.0.1", 0), list[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["method"])
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        serve = partial(serve_http, app, bound, certificate=files.certificate(boot), connection=MemberConnection)
+        nursery.start_soon(serve)
+        yield bound.getsockname()[1], asked, nursery.cancel_scope
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_the_next_process_at_an_address_gets_nothing_while_it_begins(tmp_path: Path) -> None:
+    """What it would not have answered at the end of the lease would count as lost."""
+    files = FleetFiles(tmp_path)
+    async with open_silent(files, "cccccccccccccccc") as (port, asked, _), open_site(files, B) as b:
+        await files.directory.beat(files.member(A, port))
+        await b.members.wait_list()
+        with trio.fail_after(LEASE + 5):
+            assert await call(b, files.homes(A).name("session")) == "404"
+        assert asked == []
+
+
+@pytest.mark.slow
+async def test_a_stream_whose_home_ends_before_it_begins_is_opened_elsewhere(tmp_path: Path) -> None:
+    """To open it again carries out nothing."""
+    files = FleetFiles(tmp_path)
+    async with open_silent(files, A) as (port, asked, scope), open_site(files, B) as b:
+        await files.directory.beat(files.member(A, port))
+        await b.members.wait_list()
+        session = files.homes(A).name("session")
+        opening, calling = b.client.another(session).send("GET"), begin(b, session)
+        with trio.fail_after(LEASE + 5):
+            while sorted(asked) != ["GET", "POST"]:  # noqa: ASYNC110 - by looks
+                await trio.sleep(0.01)
+            scope.cancel()
+            await calling.ended()
+            await opening.ended()
+        assert opening.status == 404
+        assert calling.messages()[0]["error"]["message"] == OUTCOME_UNKNOWN
+
+
+@pytest.mark.slow
+async def test_of_those_that_wait_for_a_home_one_tries_to_reach_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, tried, connect = FleetFiles(tmp_path), list[float](), trio.open_tcp_stream
+
+    async def count(host: str, port: int) -> trio.SocketStream:
+        tried.append(trio.current_time())
+        return await connect(host, port)
+
+    with bind("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    async with open_site(files, B) as b:
+        await files.directory.beat(files.member(A, port))
+        await b.members.wait_list()
+        monkeypatch.setattr(trio, "open_tcp_stream", count)
+        waiting = [begin(b, files.homes(A).name(f"session {number}")) for number in range(20)]
+        with trio.fail_after(LEASE + 5):
+            for each in waiting:
+                await each.ended()
+        assert {each.status for each in waiting} == {404}
+        later = [each for each in tried if each > tried[0] + RETRY_INTERVAL]
+        assert len(later) * RETRY_INTERVAL <= LEASE + RETRY_INTERVAL
 
 
 @pytest.mark.slow

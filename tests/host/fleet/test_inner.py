@@ -224,7 +224,7 @@ async def test_a_process_that_stops_sends_what_it_has_answered_to_a_member_that_
         serve_http,
         app,
         bound,
-        certificate=files.certificate(),
+        certificate=files.certificate(A),
         stop=stop,
         connection=MemberConnection,
         grace=lambda: 60,
