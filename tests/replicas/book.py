@@ -62,6 +62,14 @@ class Attempt:
     """Seconds of it for which its server was told to take."""
 
 
+class Again(NamedTuple):
+    """A call after an outage: when it was begun and answered, in seconds since the outage began. What its server was
+    told to take does not count."""
+
+    asked: float
+    answered: float
+
+
 class Doubt(NamedTuple):
     """A problem that a machine without a processor for it explains as well as a defect does, and when it was."""
 
@@ -119,13 +127,15 @@ class Book:
         found = Counter(attempt.end for attempt in self.attempts)
         return {end: found[end] for end in End}
 
-    def answers_again(self, outage: Outage) -> dict[str, float]:
-        """By client, the seconds from the beginning of an outage until it had a result of a call that it began since,
-        without what the call itself takes."""
-        found: dict[str, float] = {}
+    def answers_again(self, outage: Outage) -> dict[str, Again]:
+        """By client, its first result of a call that it began since an outage did, and that no person had to allow."""
+        began: dict[str, float] = {}
+        for each in self.attempts:
+            began.setdefault(each.id, each.begun)
+        found: dict[str, Again] = {}
         for each in sorted(self.attempts, key=lambda each: each.ended):
-            if each.end is End.DONE and each.begun >= outage.at:
-                found.setdefault(each.client, each.ended - each.worked - outage.at)
+            if each.end is End.DONE and each.id not in self.asked and began[each.id] >= outage.at:
+                found.setdefault(each.client, Again(began[each.id] - outage.at, each.ended - each.worked - outage.at))
         return found
 
     def judge(self, ledger: Iterable[str]) -> None:

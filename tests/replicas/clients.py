@@ -217,7 +217,8 @@ class HttpClient:
             raise httpx.RemoteProtocolError(f"HTTP {status} of the balancer")
         if status == 503:  # a home that is slow cannot be reached
             now = trio.current_time()
-            self.book.doubt(f"{self.name}: HTTP {status} to {what}", now - HOLD, now)
+            since = now - max((each.at for each in self.book.outages), default=now)
+            self.book.doubt(f"{self.name}: HTTP {status} to {what}, {since:.1f} s after a kill", now - HOLD, now)
         elif status not in (200, 202):
             self.book.blame(f"{self.name}: HTTP {status} to {what}")
 

@@ -74,8 +74,12 @@ def test_the_time_until_each_client_has_an_answer_again() -> None:
         Attempt("y", "a", 10.6, 13.6, End.DONE, worked=1),
         Attempt("z", "a", 14, 15, End.DONE),
         Attempt("u", "b", 9.9, 10.1, End.DONE),
+        Attempt("v", "b", 10.5, 10.6, End.REFUSED),
+        Attempt("v", "b", 10.7, 11, End.DONE),
+        Attempt("w", "c", 10.1, 10.2, End.DONE),
     ]
-    assert Book(attempts).answers_again(KILL) == {"a": pytest.approx(2.6)}
+    again = Book(attempts, asked={"w"}).answers_again(KILL)
+    assert again == {"a": pytest.approx((0.6, 2.6)), "b": pytest.approx((0.5, 1))}
 
 
 @pytest.mark.parametrize(
