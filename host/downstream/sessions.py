@@ -791,10 +791,7 @@ class Sessions:
         stored: StoredSessions | None = None,
     ) -> None:
         self._stored = stored
-        self._router = router
-        self._journal = journal
-        self._tasks = tasks
-        self._memory = memory
+        self._draft = partial(draft_session, router=router, journal=journal, tasks=tasks, memory=memory)
         self._limit = limit
         self._open: dict[str, Session] = {}
         self._uses: dict[str, _Use] = {}
@@ -814,7 +811,7 @@ class Sessions:
         `draft_session`."""
         if not id and self._stored is not None:
             id = self._stored.new_id()
-        return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory, id)
+        return self._draft("session", endpoint, identity, id=id)
 
     def add(self, id: str, session: Session) -> bool:
         """Register the session by its id. False if there are too many, and none can be removed for it."""

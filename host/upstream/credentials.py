@@ -463,11 +463,8 @@ class Credentials:
         now: Callable[[], float],
         note: Callable[[Event], None],
     ) -> None:
-        self._note = note
         self._store = store
-        self._vault = vault
-        self._nursery = nursery
-        self._now = now
+        self._make = partial(Credential, store=store, vault=vault, nursery=nursery, now=now, note=note)
         self._revision = -1
         self._stored: dict[CredentialKey, StoredCredential] = {}
         self._used: dict[CredentialKey, Credential] = {}
@@ -477,7 +474,7 @@ class Credentials:
         key = CredentialKey(spec.id)
         credential = self._used.get(key)
         if credential is None or credential.spec.url != spec.url:
-            credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now, self._note)
+            credential = self._make(key, spec)
             credential.adopt(self._stored.get(key))
             self._used[key] = credential
         if credential.spec is not spec:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
@@ -70,7 +71,7 @@ class HttpSse:
         self._memory = memory
         self._router = router
         self._journal = journal
-        self._tasks = tasks
+        self._draft = partial(draft_session, router=router, journal=journal, tasks=tasks, memory=memory)
         self._open: dict[str, tuple[Session, DuplexSession]] = {}
 
     async def serve_stream(self, http_request: HttpRequest) -> None:
@@ -81,16 +82,8 @@ class HttpSse:
             raise Rejected(refusal)
         if self._drain.noticed.is_set():
             raise Rejected(STOPPING, Unavailable.code)
-        id, session = draft_session(
-            "sse session",
-            http_request.endpoint,
-            http_request.identity,
-            self._router,
-            self._journal,
-            self._tasks,
-            self._memory,
-            "" if self._forwarding is None else self._forwarding.new_id(),
-        )
+        id = "" if self._forwarding is None else self._forwarding.new_id()
+        id, session = self._draft("sse session", http_request.endpoint, http_request.identity, id=id)
         ending = trio.CancelScope()
         try:
             with self._streams.slot(

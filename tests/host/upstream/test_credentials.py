@@ -737,7 +737,7 @@ async def test_a_refresh_is_finished_although_nobody_waits_for_it_any_more(issue
                 nursery.start_soon(process.of(issuer).renew, None)
                 await until(lambda: issuer.asked)
                 call.cancel()
-        process.credentials._nursery.cancel_scope.cancel()
+        process.of(issuer)._nursery.cancel_scope.cancel()
         issuer.before_token.set()
         with trio.CancelScope(shield=True):
             await until(lambda: (stored := present(process.store)) is not None and stored.access_token == "access-2")
