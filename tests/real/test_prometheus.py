@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from tests.kit.stateless import stateless_request
-from tests.test_deploy_metrics import DEPLOY, RULES, dashboard_expressions, without_variables
+from tests.test_deploy_metrics import DASHBOARD, DEPLOY, RULES, dashboard_expressions, without_variables
 
 from .running import BARE_PYTHON, SERVERS, colonnade, free_port, pid_of, serving, until, write_config
 
@@ -61,6 +61,26 @@ def test_prometheus_reads_each_question_of_the_dashboard(tmp_path: Path) -> None
     file = tmp_path / "questions.yml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": questions}]}))
     assert f"{len(questions)} rules found" in promtool("check", "rules", file)
+
+
+def test_the_dashboard_marks_a_start_of_another_version_and_no_other(tmp_path: Path) -> None:
+    """A version is a label, so that another one is another series of the same value."""
+    expression = without_variables(DASHBOARD["annotations"]["list"][0]["expr"])
+    labels = 'colonnade_build_info{job="colonnade", instance="%s", version="%s"}'
+    former, later, new = labels % ("a", "1"), labels % ("a", "2"), labels % ("b", "1")
+    series = {former: "1x20 stale", later: "_x21 1x20", new: "_x30 1x20"}
+    expected = {"20m": [], "22m": [later], "25m": [later], "27m": [], "32m": []}
+    tests = {
+        "interval": "1m",
+        "input_series": [{"series": each, "values": values} for each, values in series.items()],
+        "promql_expr_test": [
+            {"expr": expression, "eval_time": at, "exp_samples": [{"labels": each, "value": 1} for each in found]}
+            for at, found in expected.items()
+        ],
+    }
+    file = tmp_path / "versions.yml"
+    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [tests]}))
+    promtool("test", "rules", file)
 
 
 class Prometheus:
