@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import median_low
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -41,8 +42,8 @@ async def test_each_sees_all() -> None:
 
 @pytest.mark.parametrize(("way", "most"), [("metrics", 18), ("traces", 17)])
 async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
-    """Functions of ours and of all others, over HTTP, of some thousand; each as often as in each of some calls, of two
-    hosts. The trace is not sampled."""
+    """Functions of ours and of all others, over HTTP, of some thousand; each as often as in the median of some calls:
+    a busy machine has some wait where others do not. The trace is not sampled."""
 
     async def answer(_: object) -> object:
         return {"content": []}
@@ -53,16 +54,14 @@ async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
             if isinstance(observer, HostCounts):
                 world.journal.subscribe(observer._on_completed, RequestCompleted)
             await client.open()
-            found: Counter[str] | None = None
-            for _ in range(8):
+            found = list[Counter[str]]()
+            for _ in range(9):
                 with counted_calls() as called:
                     await client.request("tools/call", {"name": "a__x"})
-                found = Counter(called) if found is None else found & Counter(called)
-        assert found is not None
-        return found
+                found.append(Counter(each for each in called if each != "list.reverse"))  # trio does so at random
+        return Counter({name: median_low(each[name] for each in found) for name in set().union(*found)})
 
     traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
     observer: Observer = HostCounts(Journal()) if way == "metrics" else traces
-    watched = await steps(observer) & await steps(observer)
-    assert 0 < (watched - await steps(None)).total() <= most
+    assert 0 < (await steps(observer) - await steps(None)).total() <= most
     await traces.close()
