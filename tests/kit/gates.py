@@ -155,7 +155,7 @@ def open_store_here(
     if os.environ.get("COLONNADE_TEST_STORE") == "postgres":
         from tests.kit.fleet_gates import open_fleet_here
 
-        with open_fleet_here(state.path, source, monotonic) as fleet:
+        with open_fleet_here(state.path, source, monotonic, wall) as fleet:
             yield fleet  # type: ignore[misc]  # what tests know of a store is common to both
         return
     with open_store(state, source, run_in_thread=run_here, monotonic=monotonic, wall=wall) as store:
