@@ -22,6 +22,7 @@ from host.seal import CIPHERS
 from tests.kit.examples import examples
 from tests.kit.folders import folder
 from tests.kit.kernel import NOT_HERE
+from tests.real.conftest import is_left_out
 
 if TYPE_CHECKING:
     from tests.kit.postgres import PostgresServer
@@ -64,7 +65,8 @@ def _import_all_tests(config: pytest.Config) -> None:
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     tests = Path(__file__).parent
-    paths = [path.relative_to(tests.parent).with_suffix("") for path in sorted(tests.rglob("test_*.py"))]
+    files = [path for path in sorted(tests.rglob("test_*.py")) if not is_left_out(path, config)]
+    paths = [path.relative_to(tests.parent).with_suffix("") for path in files]
     begin = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for path in paths[begin:] + paths[:begin]:
         with suppress(Exception, pytest.skip.Exception):  # its collection says so
