@@ -402,11 +402,20 @@ BAD = [*BARE_PYTHON, "-c", "import sys; sys.exit('no API key given')"]
 @pytest.fixture(params=["running", "--url", "--config"])
 def asked(request: pytest.FixtureRequest, everything: Setting) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command at the running host, found by itself or by its address, and at one started for it."""
-    where = {"running": [], "--url": ["--url", everything.host.url], "--config": ["--config", str(everything.file)]}
-    state = str(everything.file.parent / "state")
     if request.param == "--config":
-        return lambda *words: without_waits(colonnade(*words, *where["--config"]))
-    return lambda *words: without_waits(colonnade(*words, *where[request.param], COLONNADE_STATE=state))
+        return lambda *words: without_waits(colonnade(*words, "--config", str(everything.file)))
+    return at_running(everything, *(["--url", everything.host.url] if request.param == "--url" else []))
+
+
+@pytest.fixture
+def running(everything: Setting) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command at the running host, for what does not depend on how that was found."""
+    return at_running(everything)
+
+
+def at_running(everything: Setting, *where: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    state = str(everything.file.parent / "state")
+    return lambda *words: without_waits(colonnade(*words, *where, COLONNADE_STATE=state))
 
 
 def without_waits(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
@@ -418,40 +427,47 @@ def without_waits(done: subprocess.CompletedProcess[str]) -> subprocess.Complete
 Asked = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_images_are_written_to_files(asked: Asked, tmp_path: Path) -> None:
+def test_images_are_written_to_files(running: Asked, tmp_path: Path) -> None:
     for file in ("e__test_image_content.png", "e__test_image_content-2.png"):
-        done = asked("call", "e__test_image_content", "-o", str(tmp_path))
+        done = running("call", "e__test_image_content", "-o", str(tmp_path))
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"{tmp_path / file} (image/png, 70 bytes)\n"
         assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
-    assert '"data": "iVBOR' in asked("call", "e__test_image_content", "--json").stdout
-    missing = asked("call", "e__test_image_content", "-o", str(tmp_path / "none"))
+    assert '"data": "iVBOR' in running("call", "e__test_image_content", "--json").stdout
+    missing = running("call", "e__test_image_content", "-o", str(tmp_path / "none"))
     assert missing.returncode == 2
     assert "does not exist" in missing.stderr
 
 
-def test_resources_are_read(asked: Asked, tmp_path: Path) -> None:
+def test_a_resource_is_read_wherever_it_is(asked: Asked) -> None:
     done = asked("read", "e+test://static-text")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "This is the content of the static text resource.\n"
-    assert asked("read", "e+test://template/7/data").returncode == 0
-    done = asked("read", "e+test://static-binary", "-o", str(tmp_path))
+
+
+def test_resources_are_read(running: Asked, tmp_path: Path) -> None:
+    assert running("read", "e+test://template/7/data").returncode == 0
+    done = running("read", "e+test://static-binary", "-o", str(tmp_path))
     assert done.stdout == f"{tmp_path}/static-binary.png (image/png, 70 bytes)\n"
-    assert json.loads(asked("read", "e+test://static-text", "--json").stdout)["contents"][0]["mimeType"] == "text/plain"
-    missing = asked("read", "e+test://static-txt")
+    told = json.loads(running("read", "e+test://static-text", "--json").stdout)
+    assert told["contents"][0]["mimeType"] == "text/plain"
+    missing = running("read", "e+test://static-txt")
     assert (missing.returncode, missing.stdout) == (1, "")
     assert "did you mean e+test://static-text?" in missing.stderr
 
 
-def test_prompts_are_got(asked: Asked, tmp_path: Path) -> None:
+def test_a_prompt_is_got_wherever_it_is(asked: Asked) -> None:
     done = asked("prompt", "e__test_prompt_with_arguments", '{"arg1": "one", "arg2": "two"}')
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("user:\n")
     assert "one" in done.stdout
-    assert json.loads(asked("prompt", "e__test_simple_prompt", "--json").stdout)["messages"][0]["role"] == "user"
-    done = asked("prompt", "e__test_prompt_with_image", "-o", str(tmp_path))
+
+
+def test_prompts_are_got(running: Asked, tmp_path: Path) -> None:
+    assert json.loads(running("prompt", "e__test_simple_prompt", "--json").stdout)["messages"][0]["role"] == "user"
+    done = running("prompt", "e__test_prompt_with_image", "-o", str(tmp_path))
     assert f"{tmp_path}/e__test_prompt_with_image.png (image/png, 70 bytes)\n" in done.stdout
-    missing = asked("prompt", "e__test_simple_promt")
+    missing = running("prompt", "e__test_simple_promt")
     assert missing.returncode == 1
     assert "did you mean e__test_simple_prompt?" in missing.stderr
 
