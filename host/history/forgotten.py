@@ -43,7 +43,8 @@ def read_forgotten(state: Path) -> Forgotten:
     with suppress(FileNotFoundError):
         for line in (state / NAME).read_bytes().splitlines():
             with suppress(msgspec.MsgspecError):
-                until |= msgspec.json.decode(line, type=dict[str, str])
+                for caller, time in msgspec.json.decode(line, type=dict[str, str]).items():
+                    until[caller] = max(time, until.get(caller, ""))  # a clock may have been set back
     return Forgotten(until)
 
 
@@ -55,6 +56,7 @@ def forget(state: Path, caller: str, until: str) -> None:
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(state / NAME, flags, 0o600), "ab") as file:
-        file.write(msgspec.json.encode({caller: until}) + b"\n")
+        # On a line of its own, also behind one that a full disk has cut off.
+        file.write(b"\n" + msgspec.json.encode({caller: until}) + b"\n")
         file.flush()
         os.fsync(file.fileno())
