@@ -182,9 +182,6 @@ class HostCounts:
     Args:
         tools: durations at servers are told by the names of the tools too.
         now: the clock.
-
-    Attributes:
-        counts: by metric, each counter's count by its labels.
     """
 
     def __init__(self, journal: Journal, *, tools: bool = False, now: Callable[[], float] = perf_counter) -> None:
@@ -199,16 +196,17 @@ class HostCounts:
         """By server, the time and the revision."""
         self.transports: dict[str, Literal["tcp", "pipe"]] = {}
         """By server, the transport to it."""
-        self.counts: dict[Metric, Counter[Labels]] = {
+        self._counts: dict[Metric, Counter[Labels]] = {
             each: Counter() for each in names.METRICS if each.kind == "counter"
         }
         # Prometheus sees no increase in a series that begins at 1, so those of which one is worth an alert begin at 0.
         self._count(names.INTERNAL_ERRORS, by=0)
         for outcome in _RELOADED:
             self._count(names.RELOADS, outcome, by=0)
-        # Kept, since the hash of a metric is a step of Python for each of its fields.
-        self._calls, self._result_bytes = self.counts[names.CALLS], self.counts[names.RESULT_BYTES]
-        self._argument_bytes = self.counts[names.ARGUMENT_BYTES]
+        self._bytes: dict[Labels, list[int]] = {}
+        """Those of arguments and of results, by the labels of both metrics."""
+        self._calls: dict[Labels, tuple[list[int], list[int]]] = {}
+        """By the labels of `CALLS`, their number, and the bytes to which theirs are added: one search for a call."""
         journal.subscribe(self._on_completed, RequestCompleted)
         journal.subscribe(self._on_attempt, AttemptRefused)
         journal.subscribe(lambda event: self._count(names.ATTEMPTS, "unnamed", by=event.count), AttemptsUnnamed)
@@ -283,20 +281,32 @@ class HostCounts:
         return key[1]
 
     def _count(self, metric: Metric, *labels: str, by: int = 1) -> None:
-        self.counts[metric][labels] += by
+        self._counts[metric][labels] += by
 
     def _on_completed(self, event: RequestCompleted) -> None:
         outcome = event.outcome if event.outcome in _OUTCOMES else "error"
         server, kind = event.server, event.kind
-        self._calls[server, event.method or _METHODS[kind], kind, event.verdict, outcome] += 1
-        entries = server, kind
-        self._argument_bytes[entries] += event.sent
-        self._result_bytes[entries] += event.size
+        labels: Labels = (server, event.method or _METHODS[kind], kind, event.verdict, outcome)
+        try:
+            count, sizes = self._calls[labels]
+        except KeyError:
+            count, sizes = self._calls[labels] = [0], self._bytes.setdefault((server, kind), [0, 0])
+        count[0] += 1
+        sizes[0] += event.sent
+        sizes[1] += event.size
+
+    @property
+    def counts(self) -> dict[Metric, Counter[Labels]]:
+        """By metric, each counter's count by its labels, as they are now."""
+        calls = Counter({labels: count for labels, ((count,), _) in self._calls.items()})
+        sent, received = (Counter({labels: each[at] for labels, each in self._bytes.items()}) for at in (0, 1))
+        return self._counts | {names.CALLS: calls, names.ARGUMENT_BYTES: sent, names.RESULT_BYTES: received}
 
     def keep_only(self, servers: Collection[str]) -> None:
         """Forget all servers but these, which a new configuration has. One that comes back begins at 0."""
-        counters = [counter for metric, counter in self.counts.items() if metric.of_servers]
+        counters = [counter for metric, counter in self._counts.items() if metric.of_servers]
         rows: list[dict[Labels, Any]] = [self.client_operations.rows, self.client_sessions.rows, *counters]
+        rows += [self._calls, self._bytes]
         by_server: list[dict[str, Any]] = [self._peers, self._ready_since, self.transports]
         for found in rows:
             for labels in [each for each in found if each[0] not in servers]:

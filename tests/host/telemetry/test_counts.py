@@ -157,6 +157,20 @@ async def test_nothing_is_kept_of_a_server_that_is_not_there_any_more(autojump_c
     assert found.counts[names.INTERNAL_ERRORS] == {(): 0}
 
 
+def test_bytes_are_added_by_server_and_kind_and_begin_at_0_if_the_server_comes_back() -> None:
+    journal = Journal()
+    found = HostCounts(journal)
+    of_bytes = names.ARGUMENT_BYTES, names.RESULT_BYTES
+    for verdicts, sent, size in ((("allow", "ask"), 6, 10), (("allow",), 3, 5)):
+        for verdict in verdicts:
+            event = RequestCompleted("a", "tool", "x", "ann", verdict, "answered", 0.1, 5, method="tools/call", sent=3)
+            journal.note(event)
+        counted = found.counts
+        assert counted[names.CALLS] == {("a", "tools/call", "tool", each, "answered"): 1 for each in verdicts}
+        assert [counted[each] for each in of_bytes] == [{("a", "tool"): sent}, {("a", "tool"): size}]
+        found.keep_only([])
+
+
 async def test_tools_are_named_only_if_the_file_says_so_and_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MAX_TOOLS", 1)
     async with open_client(scripted("x", "y", "z" * 129)) as (world, client, _):
