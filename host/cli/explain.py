@@ -25,6 +25,7 @@ _AUTOMATIC = {
     "configuration": "approved by the configuration, not by a person",
 }
 """The status of a definition that no person approved, by who did."""
+_ENTRY_KINDS = ("tool", "resource", "template", "prompt")
 EXIT_CODES = {"allow": DONE, "ask": VERDICT_ASK, "deny": VERDICT_DENY}
 
 
@@ -116,23 +117,27 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
 
     scope = selection.scope()
     row, records = find_call(scope.state, id)
-    if row.what == "attempt" or not row.method:
-        what = "a refused attempt" if row.what == "attempt" else "a request of a server, or a confirmation"
-        raise CommandFailed(f"{id} is {what}, not a call that was sent; colonnade explain NAME explains an entry")
+    is_question = row.what == "question" and row.kind in _ENTRY_KINDS
+    if row.what == "attempt" or not (row.method or is_question):
+        what = "a refused attempt" if row.what == "attempt" else "a request of a server"
+        raise CommandFailed(f"{id} is {what}, not a call; colonnade explain NAME explains an entry")
     if "... sha256:" in row.item:
         raise CommandFailed(
             f"the audit has only the beginning of the name of {id}; colonnade explain --server explains it"
         )
     contents = contents_of(records)
     arguments, remark = _kept_arguments(records[0] if records else {}, contents.get("arguments", {}))
+    if is_question:
+        arguments, remark = None, "as for a call without arguments, since a confirmation keeps none"
     targets = scope.all()
     target = only([each for each in targets if os.path.realpath(row.config) == each.config] or targets)
     whose = {} if not row.caller else {"caller": _caller_of(target.config, row.caller)}
     whose |= {"view": row.view} if row.view else {}
     explanation = target.post("explain", server=row.server, kind=row.kind, name=row.item, arguments=arguments, **whose)
-    past = f"{row.time}: {row.verdict} ({row.rule}), {row.outcome or 'no outcome'}"
+    verdict = row.verdict or "ask"
+    past = f"{row.time}: {verdict} ({row.rule}), {row.outcome or 'no outcome'}"
     if as_json:
-        past_call = {"verdict": row.verdict, "rule": row.rule, "outcome": row.outcome, "remark": remark, **contents}
+        past_call = {"verdict": verdict, "rule": row.rule, "outcome": row.outcome, "remark": remark, **contents}
         explanation = {**explanation, "past": past_call}
     else:
         print(f"Then, {printable(past)}")

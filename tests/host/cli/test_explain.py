@@ -345,6 +345,28 @@ def test_the_line_that_decides_is_named_unless_it_allows(
         assert json.loads(capsys.readouterr().out)["to_change"] == (f"{stopped.file}:{line}: {key}" if key else "")
 
 
+def test_a_call_that_a_person_refused_is_explained_too(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped.run("definitions", "approve", "--server", "gh", "--yes")
+    asked = {"server": "gh", "principal": "", "rule": "tools.ask: create", "answer": "deny", "args": {"canonical": ""}}
+
+    def refuse(gate: Gate) -> None:
+        for kind, name in (("tool", "create"), ("sampling", "sampling")):
+            gate.decision_log.record("answer", question="q", prim=kind, item=name, **asked)
+
+    stopped.inside(refuse)
+    call, of_server, _ = past(stopped)
+    capsys.readouterr()
+    assert stopped.run("explain", "--call", call) == VERDICT_ASK
+    out = capsys.readouterr().out
+    assert (
+        ": ask (tools.ask: create), denied\nNow, as for a call without arguments, since a confirmation keeps none"
+        in out
+    )
+    assert "to change:" in out
+    assert stopped.run("explain", "--call", of_server) == FAILED
+    assert "is a request of a server, not a call;" in capsys.readouterr().err
+
+
 def test_a_call_of_the_past_is_not_explained_as_for_somebody_else(stopped: Stopped) -> None:
     """A host that runs has the file as it was before it became wrong; the names of callers are in the file alone."""
     stopped.file.write_text("servers: {gh: {url: 3}}")
@@ -415,9 +437,9 @@ def test_a_call_of_the_past_is_explained_by_the_rules_of_today(
         "arguments": {"json": '{"path":"/etc/passwd"}'},
     }  # fmt: skip
     for id, said in (
-        (attempt, "is a refused attempt, not a call that was sent"),
+        (attempt, "is a refused attempt, not a call;"),
         (cut, "the audit has only the beginning of the name"),
-        (server_request, "is a request of a server, or a confirmation"),
+        (server_request, "is a request of a server, not a call;"),
         ("0" * 16, "the history has no call"),
     ):
         assert stopped.run("explain", "--call", id) == FAILED
