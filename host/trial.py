@@ -12,13 +12,13 @@ from host.admin.decisions import PolicyAdmin
 from host.app import Host, open_host
 from host.journal import Journal
 from host.policy.rows import DefinitionRow
-from host.protocol.methods import Kind
+from host.protocol.methods import Kind, describe_counts
 from host.sanitize import with_said
 from host.storage.directory import State
 from host.upstream.connection import may_launch
 from host.upstream.output import describe_silence
 from host.upstream.state import Connecting, Failed, Held, Installing, NeedsLogin, describe_for_people
-from host.upstream.supervisor import UpstreamServer, describe_counts
+from host.upstream.supervisor import UpstreamServer
 
 TRIAL_TIMEOUT = 30.0
 """Seconds in which a server must be ready."""

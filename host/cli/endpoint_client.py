@@ -11,14 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import trio
 from msgspec import Raw
 
 from config import Config
 from host.admin.schema import LogLine
-from host.app import START_ERRORS, Host, open_host
 from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
 from host.cli.common import LeastLevels, own_endpoint, own_folder
 from host.cli.exit_codes import UNREACHED, WRONG, CommandFailed
@@ -40,9 +39,13 @@ from host.protocol.methods import LIST_METHODS, PROGRESS, Kind, Method
 from host.sanitize import visible
 from host.source import Endpoint
 from host.storage.directory import State
+from host.storage.store import StateError
 from host.upstream.pages import read_list
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import LinkLost
+
+if TYPE_CHECKING:
+    from host.app import Host
 
 LIST_TIMEOUT = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
@@ -159,7 +162,7 @@ def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
         if isinstance(cause, AuthNeeded):
             why = f"{cause}; credentials are given by --header 'Authorization: Bearer TOKEN'"
         failure = CommandFailed(f"{target.name}: {why}", UNREACHED)
-    except* START_ERRORS as group:
+    except* StateError as group:
         failure = CommandFailed(str(first_exception(group)), WRONG)
     except* (PeerError, ColonnadeError) as group:
         failure = CommandFailed(str(first_exception(group)))
@@ -224,22 +227,30 @@ async def _at_running(target: Target, state: State, work: Work[T], server: str |
 
 
 async def _locally(target: Target, config: Config, state: State, work: Work[T], server: str | None) -> T:
-    endpoint, journal = own_endpoint(config, target.view), open_log(target.log_level)
-    async with open_host(config, state, journal) as host:
+    from host.app import START_ERRORS, open_host
 
-        async def look() -> _WaitedFor:
-            sections = await host.admin.reader.sections(["confirmations", "servers"])
-            return sections["confirmations"], sections["servers"]
+    journal = open_log(target.log_level)
+    try:
+        async with open_host(config, state, journal) as host:
+            return await _at_own(target, own_endpoint(config, target.view), host, work, server)
+    except* START_ERRORS as group:
+        raise CommandFailed(str(first_exception(group)), WRONG) from None
 
-        async with _saying(server, look):
-            wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
-            with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
-                async with trio.open_nursery() as nursery:
-                    for upstream in wanted:
-                        nursery.start_soon(upstream.wait_settled, own_folder())
-            owner = partial(_view_of_own, host, target.view)
-            ask = partial(_ask_locally, host, endpoint, f"colonnade {target.command}")
-            return await work(OpenEndpoint(ask, lambda _: True, partial(_status_of, host, endpoint), owner))
+
+async def _at_own(target: Target, endpoint: Endpoint, host: Host, work: Work[T], server: str | None) -> T:
+    async def look() -> _WaitedFor:
+        sections = await host.admin.reader.sections(["confirmations", "servers"])
+        return sections["confirmations"], sections["servers"]
+
+    async with _saying(server, look):
+        wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
+        with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
+            async with trio.open_nursery() as nursery:
+                for upstream in wanted:
+                    nursery.start_soon(upstream.wait_settled, own_folder())
+        owner = partial(_view_of_own, host, target.view)
+        ask = partial(_ask_locally, host, endpoint, f"colonnade {target.command}")
+        return await work(OpenEndpoint(ask, lambda _: True, partial(_status_of, host, endpoint), owner))
 
 
 # What is waited for

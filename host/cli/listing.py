@@ -21,9 +21,8 @@ from host.cli.terminal import Terminal, cut, printable
 from host.jsonrpc.raw import members, value
 from host.names import split_name, split_uri
 from host.protocol.definitions import BYTES_PER_TOKEN, model_tokens
-from host.protocol.methods import LIST_METHODS, Kind
+from host.protocol.methods import LIST_METHODS, Kind, describe_counts
 from host.sanitize import visible
-from host.upstream.supervisor import describe_counts
 
 MAX_LOG_LINES = 20
 """Lines of standard error that are shown of a server that is not connected."""

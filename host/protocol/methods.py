@@ -6,7 +6,7 @@ definitions of the schemas of 2024-11-05 to 2026-07-28, which agree on all of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -29,6 +29,12 @@ class Kind(StrEnum):
 RESOURCE = Kind.RESOURCE
 """The same as a variable. Python 3.11 finds a member of an Enum by a slow path, which takes as long as a call, and each
 request asked for forty; so what every request compares has a variable."""
+
+
+def describe_counts(counts: Iterable[tuple[Kind, int]]) -> str:
+    """The numbers of entries of each kind, in words."""
+    words = (f"{count} {kind.value}" + ("" if count == 1 else "s") for kind, count in counts if count)
+    return ", ".join(words) or "no entries"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import ClassVar
@@ -35,7 +35,7 @@ from host.journal import (
 )
 from host.policy.gate import WatchPermit
 from host.protocol.abilities import SHARED_ABILITIES
-from host.protocol.methods import Kind
+from host.protocol.methods import Kind, describe_counts
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import SESSION, STATELESS
 from host.source import Source
@@ -662,9 +662,3 @@ def _session_spec(spec: ServerSpec) -> ServerSpec:
 def _check_subscribable(server: str, negotiated: NegotiatedServer) -> None:
     if not negotiated.has_subscriptions:
         raise MethodNotFound(f"{server} has no resource subscriptions")
-
-
-def describe_counts(counts: Iterable[tuple[Kind, int]]) -> str:
-    """The numbers of entries of each kind, in words."""
-    words = (f"{count} {kind.value}" + ("" if count == 1 else "s") for kind, count in counts if count)
-    return ", ".join(words) or "no entries"

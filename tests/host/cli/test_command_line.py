@@ -10,7 +10,7 @@ import click
 import pytest
 
 from host.cli.command_line import ALIASES, colonnade, run
-from host.cli.exit_codes import DONE, WRONG
+from host.cli.exit_codes import DONE, UNREACHED, WRONG
 from host.version import VERSION
 from tests.real.running import ROOT
 
@@ -141,3 +141,20 @@ def test_help_loads_nothing_but_the_commands(arguments: list[str]) -> None:
     ours = {name for name in loaded if name.split(".")[0] in ("host", "config")}
     assert {name for name in ours if not name.startswith("host.cli")} <= {"host", "host.non_blocking"}
     assert {"trio", "pydantic", "msgspec", "yaml", "httpx", "importlib.metadata", "argparse"}.isdisjoint(loaded)
+
+
+@pytest.mark.slow
+def test_a_command_at_a_url_loads_no_host() -> None:
+    """With what hosts consist of, it would take a quarter longer."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, "list", "--url", "http://127.0.0.1:1/mcp"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    code, loaded = json.loads(done.stderr.splitlines()[-1])
+    assert code == UNREACHED
+    assert "host.mcp_client" in loaded
+    assert {"host.app", "host.upstream.supervisor", "host.downstream.sessions"}.isdisjoint(loaded)

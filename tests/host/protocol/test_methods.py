@@ -12,9 +12,15 @@ from host.protocol.methods import (
     LIST_METHODS,
     TARGETED,
     Kind,
+    describe_counts,
     target_of,
     with_target,
 )
+
+
+def test_entries_are_counted_in_words() -> None:
+    assert describe_counts([(Kind.TOOL, 1), (Kind.PROMPT, 2), (Kind.RESOURCE, 0)]) == "1 tool, 2 prompts"
+    assert describe_counts([]) == "no entries"
 
 
 def test_every_kind_is_listed_by_one_method() -> None:

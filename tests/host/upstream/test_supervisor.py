@@ -30,7 +30,7 @@ from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION, STATELESS
 from host.source import SHARED, EntryRef, Source
 from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.state import Disabled, Held, Ready, Stopped, describe_session, describe_state
-from host.upstream.supervisor import SESSION_IDLE, SESSION_START_TIMEOUT, describe_counts
+from host.upstream.supervisor import SESSION_IDLE, SESSION_START_TIMEOUT
 from host.upstream.upstreams import DRAIN_TIMEOUT, REREAD_WAIT
 from host.wire.http_errors import Unreachable
 from host.wire.link import Link, LinkLost
@@ -710,11 +710,6 @@ async def test_only_a_server_that_is_not_shared_has_instances() -> None:
     one = ScriptedServer("a", tools=["x"], isolation=Isolation.PER_CALL)
     async with open_world(one) as world:
         assert world.upstreams.by_id["a"].instances is not None
-
-
-def test_entries_are_counted_in_words() -> None:
-    assert describe_counts([(Kind.TOOL, 1), (Kind.PROMPT, 2), (Kind.RESOURCE, 0)]) == "1 tool, 2 prompts"
-    assert describe_counts([]) == "no entries"
 
 
 # A command that resolves to another program than the approved one: its server is held
