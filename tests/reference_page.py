@@ -49,7 +49,7 @@ def page() -> str:
 
 
 def _commands() -> Iterator[str]:
-    context = click.Context(colonnade, info_name="colonnade")
+    context = click.Context(colonnade, info_name="colonnade", **colonnade.context_settings)
     for name in COMMANDS:
         command = colonnade.get_command(context, name)
         assert command is not None
