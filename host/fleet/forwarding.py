@@ -555,6 +555,7 @@ class Forwarding:
         """A connection to another process of the fleet, after each has shown the other that it is one; raises what
         `Pool` takes for a connection that could not be made."""
         if (streams := self.connections.get(boot)) is not None and streams.is_usable:
+            self._unreached.pop(boot, None)
             return streams.open()
         context, accepts = self._certificate.outgoing, self._certificate.accepts
         assert context is not None, "the certificate of a fleet has its authority"
@@ -570,7 +571,9 @@ class Forwarding:
                 stream.socket.close()
                 raise
             try:
-                if await channel.shake_hands() != STREAMS:  # an earlier version
+                spoken = await channel.shake_hands()
+                self._unreached.pop(boot, None)  # not only at an answer: a call may take long
+                if spoken != STREAMS:  # an earlier version
                     return channel
             except BaseException:
                 channel.close()

@@ -451,10 +451,12 @@ async def test_an_address_that_another_process_has_by_now_gets_nothing(
 
 
 @asynccontextmanager
-async def open_silent(files: FleetFiles, boot: str) -> AsyncIterator[tuple[int, list[str], trio.CancelScope]]:
+async def open_silent(
+    files: FleetFiles, boot: str, port: int = 0
+) -> AsyncIterator[tuple[int, list[str], trio.CancelScope]]:
     """A member that answers nothing, for the block: its port, the methods of the requests that it has, and the scope of
     its listener."""
-    bound, asked = bind("127.0.0.1", 0), list[str]()
+    bound, asked = bind("127.0.0.1", port), list[str]()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         asked.append(scope["method"])
@@ -521,6 +523,28 @@ async def test_of_those_that_wait_for_a_home_one_tries_to_reach_it(
         assert {each.status for each in waiting} == {404}
         later = [each for each in tried if each > tried[0] + RETRY_INTERVAL]
         assert len(later) * RETRY_INTERVAL <= LEASE + RETRY_INTERVAL
+
+
+@pytest.mark.slow
+async def test_all_that_waited_for_a_home_go_there_once_it_is_reached_though_it_has_answered_nothing(
+    tmp_path: Path,
+) -> None:
+    """A call may take longer than others wait."""
+    files, count = FleetFiles(tmp_path), 20
+    with bind("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    async with open_site(files, B) as b:
+        await files.directory.beat(files.member(A, port))
+        await b.members.wait_list()
+        waiting = [begin(b, files.homes(A).name(f"session {number}")) for number in range(count)]
+        await trio.sleep(2 * RETRY_INTERVAL)
+        async with open_silent(files, A, port) as (_, asked, scope):
+            with trio.fail_after(count * RETRY_INTERVAL / 2):
+                while len(asked) < count:  # noqa: ASYNC110 - by looks
+                    await trio.sleep(0.01)
+            scope.cancel()
+            for each in waiting:
+                await each.ended()
 
 
 @pytest.mark.slow
