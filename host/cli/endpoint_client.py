@@ -229,10 +229,10 @@ async def _at_running(target: Target, state: State, work: Work[T], server: str |
 async def _locally(target: Target, config: Config, state: State, work: Work[T], server: str | None) -> T:
     from host.app import START_ERRORS, open_host
 
-    journal = open_log(target.log_level)
+    endpoint, journal = own_endpoint(config, target.view), open_log(target.log_level)
     try:
         async with open_host(config, state, journal) as host:
-            return await _at_own(target, own_endpoint(config, target.view), host, work, server)
+            return await _at_own(target, endpoint, host, work, server)
     except* START_ERRORS as group:
         raise CommandFailed(str(first_exception(group)), WRONG) from None
 

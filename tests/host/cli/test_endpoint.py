@@ -68,10 +68,11 @@ def test_a_view_is_named_in_the_url_or_in_the_file(tmp_path: Path, capsys: pytes
     for url in (URL, f"{URL}/"):
         assert run(["list", "--url", url, "--view", "coding"]) == UNREACHED
         assert capsys.readouterr().err.startswith(f"colonnade: {URL}/@coding: ")
-    file, state = tmp_path / "colonnade.yaml", str(tmp_path / "state")
+    file, state = tmp_path / "colonnade.yaml", tmp_path / "state"
     file.write_text("servers: {a: {command: /bin/true}}\nviews: {coding: {}}\n")
-    assert run(["list", "--config", str(file), "--own", "--view", "codin", "--state", state]) == WRONG
+    assert run(["list", "--config", str(file), "--own", "--view", "codin", "--state", str(state)]) == WRONG
     assert "has no view codin; did you mean coding?" in capsys.readouterr().err
+    assert [each for each in state.rglob("*") if each.is_file()] == []  # no host is started for it
 
 
 def test_an_endpoint_that_is_not_there(
