@@ -64,12 +64,13 @@ def test_prometheus_reads_each_question_of_the_dashboard(tmp_path: Path) -> None
 
 
 def test_the_dashboard_marks_a_start_of_another_version_and_no_other(tmp_path: Path) -> None:
-    """A version is a label, so that another one is another series of the same value."""
+    """A version is a label, so that another one is another series of the same value. In Kubernetes it is at another
+    instance, too."""
     expression = without_variables(DASHBOARD["annotations"]["list"][0]["expr"])
     labels = 'colonnade_build_info{job="colonnade", instance="%s", version="%s"}'
-    former, later, new = labels % ("a", "1"), labels % ("a", "2"), labels % ("b", "1")
-    series = {former: "1x20 stale", later: "_x21 1x20", new: "_x30 1x20"}
-    expected = {"20m": [], "22m": [later], "25m": [later], "27m": [], "32m": []}
+    former, later, more, pod = (labels % each for each in (("a", "1"), ("a", "2"), ("b", "2"), ("c", "3")))
+    series = {former: "1x20 stale", later: "_x21 1x30", more: "_x30 1x20", pod: "_x36 1x20"}
+    expected = {"2m": [], "20m": [], "22m": [later], "25m": [later], "27m": [], "32m": [], "37m": [pod], "42m": []}
     tests = {
         "interval": "1m",
         "input_series": [{"series": each, "values": values} for each, values in series.items()],
