@@ -138,6 +138,10 @@ class Book:
                 found.setdefault(each.client, Again(began[each.id] - outage.at, each.ended - each.worked - outage.at))
         return found
 
+    def deaf_after(self, outage: Outage, clients: set[str]) -> set[str]:
+        """Those of the clients that had no result of a call that they began since the outage did."""
+        return clients - {each.client for each in self.attempts if each.end is End.DONE and each.begun >= outage.at}
+
     def judge(self, ledger: Iterable[str]) -> None:
         """Hold the attempts against the ids that servers have written down, and add what is wrong to `problems`."""
         carried_out = Counter(ledger)

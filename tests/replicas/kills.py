@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from .book import MOST_SHOWN, Book, Doubt, End, Ending
+from .book import MOST_SHOWN, Book, Doubt, Ending
 from .clients import Load
 from .control import STARVED, Waits, controlled
 from .fleet import CUT, served_fleet
@@ -89,9 +89,7 @@ def _judge_recovery(book: Book, load: Load) -> None:
         }
         if late and not os.environ.get("CI"):
             book.doubt(f"had no answer {ANSWERS:g} s after a kill: {late}", outage.at, outage.at + ANSWERS)
-        if deaf := load.members - {
-            each.client for each in book.attempts if each.end is End.DONE and each.ended > outage.at
-        }:
+        if deaf := book.deaf_after(outage, load.members):
             book.blame(f"had no answer any more after a kill: {sorted(deaf)}")
     ordered = sorted(slowest)
     print(

@@ -82,6 +82,12 @@ def test_the_time_until_each_client_has_an_answer_again() -> None:
     assert again == {"a": pytest.approx((0.6, 2.6)), "b": pytest.approx((0.5, 1))}
 
 
+def test_an_answer_to_a_call_that_was_begun_before_a_kill_is_no_sign_of_a_client_that_goes_on() -> None:
+    """Its call was at another process."""
+    book = Book([Attempt("x", "a", 9.9, 10.5, End.DONE), Attempt("y", "b", 10.1, 10.5, End.DONE)], [KILL])
+    assert book.deaf_after(KILL, {"a", "b", "c"}) == {"a", "c"}
+
+
 @pytest.mark.parametrize(
     ("end", "times", "excused"),
     [(End.TOLD, 1, True), (End.BROKEN, 0, True), (End.DONE, 2, False), (End.DONE, 0, False)],
