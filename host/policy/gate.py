@@ -287,6 +287,8 @@ class Gate:
         self.authorizer.revoke_unruled()
         # Other causes of a different visibility (pins, launch, templates) report their changes themselves.
         self.definitions.invalidate(others)
+        for gone in self.decision_log.denied.keys() - servers.keys():
+            del self.decision_log.denied[gone]
 
     def forget(self, caller: Caller) -> None:
         """Forget a caller that is gone, with the grants and confirmations of its session."""

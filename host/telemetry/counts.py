@@ -190,6 +190,8 @@ class HostCounts:
         self.waits, self.server_sessions = Durations(), Durations()
         self.names_tools = tools
         self._tools: set[tuple[str, str]] = set()
+        self._servers: frozenset[str] | None = None
+        """Those of the configuration, once `keep_only` was told."""
         self._peers: dict[str, Peer[Any]] = {}
         """By server, the peer that was connected last."""
         self._ready_since: dict[str, tuple[float, str]] = {}
@@ -303,18 +305,21 @@ class HostCounts:
         return self._counts | {names.CALLS: calls, names.ARGUMENT_BYTES: sent, names.RESULT_BYTES: received}
 
     def keep_only(self, servers: Collection[str]) -> None:
-        """Forget all servers but these, which a new configuration has. One that comes back begins at 0."""
+        """Forget all servers but these, which a new configuration has. One that comes back begins at 0, also if calls
+        of it have ended since it was removed."""
+        before, self._servers = self._servers, frozenset(servers)
+        kept = self._servers if before is None else self._servers & before
         counters = [counter for metric, counter in self._counts.items() if metric.of_servers]
         rows: list[dict[Labels, Any]] = [self.client_operations.rows, self.client_sessions.rows, *counters]
         rows += [self._calls, self._bytes]
         by_server: list[dict[str, Any]] = [self._peers, self._ready_since, self.transports]
         for found in rows:
-            for labels in [each for each in found if each[0] not in servers]:
+            for labels in [each for each in found if each[0] not in kept]:
                 del found[labels]
         for values in by_server:
-            for server in values.keys() - servers:
+            for server in values.keys() - kept:
                 del values[server]
-        self._tools = {(server, tool) for server, tool in self._tools if server in servers}
+        self._tools = {(server, tool) for server, tool in self._tools if server in kept}
 
     def _on_attempt(self, event: AttemptRefused) -> None:
         # The first of a minute was told at once, and is told again with the others.
