@@ -450,6 +450,9 @@ class ConfirmationRequested(Event):
     id: str
     what: str
     refused: str = ""
+    caller: str = ""
+    trace_id: str = ""
+    """Of the first of the requests that wait; see `Answering`."""
 
     def __str__(self) -> str:
         if self.refused:
@@ -485,6 +488,10 @@ class DecisionMade(Event):
     what: str
     answer: str
     by: str
+    caller: str = ""
+    """Who asked; empty if it was no request."""
+    trace_id: str = ""
+    """See `ConfirmationRequested`."""
 
     def __str__(self) -> str:
         said = _ANSWERS.get(self.answer, self.answer)

@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 import time
-from contextlib import suppress
 from errno import EINVAL
 from pathlib import Path
 from typing import ClassVar
@@ -130,13 +129,14 @@ class LogFile:
         self._descriptor = open_to_append(path, os.O_WRONLY)
 
     def reopen(self) -> None:
-        """Go on in a new file of this name. Where that cannot be opened, the former one is kept, and says so."""
+        """Go on in a new file of this name. Where that cannot be opened, the former one is kept, and the log says so in
+        its own form."""
         former = self._descriptor
         try:
             self._descriptor = open_to_append(self._path, os.O_WRONLY)
         except OSError as problem:
-            with suppress(OSError):
-                self.write(f"the log {self._path} cannot be opened again: {problem.strerror}; it goes on here\n")
+            text = "the log %s cannot be opened again: %s; it goes on here"
+            logging.getLogger("colonnade").error(text, self._path, problem.strerror)
         else:
             os.close(former)
 
@@ -160,24 +160,27 @@ def open_log(
             text.
         file: where the log goes instead of standard error; opened again at each reload.
     """
-    handler: logging.Handler
     journal = Journal()
-    if written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM")):
-        handler = JournalHandler()
-    else:
-        stream = NonBlockingStream(sys.stderr if file is None else file)
-        atexit.register(stream.close)
-        handler = logging.StreamHandler(stream)
-        handler.setFormatter(JsonFormatter() if written == "json" else logging.Formatter(TEXT))
-        if file is not None:
-            # In the thread that writes, behind what was said before.
-            journal.subscribe(lambda event: stream.call(file.reopen), ConfigReloaded)
-    logging.basicConfig(handlers=[handler], level=logging.ERROR)
+    logging.basicConfig(handlers=[_handler(journal, written, file)], level=logging.ERROR)
     log = logging.getLogger("colonnade")
     for part in LOGGER_PARTS:
         log.getChild(part).setLevel(levels.of(part).upper())
     journal.subscribe(_Log(log, levels, without).note)
     return journal
+
+
+def _handler(journal: Journal, written: str, file: LogFile | None) -> logging.Handler:
+    """See `open_log`."""
+    if written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM")):
+        return JournalHandler()
+    stream = NonBlockingStream(sys.stderr if file is None else file)
+    atexit.register(stream.close)
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if written == "json" else logging.Formatter(TEXT))
+    if file is not None:
+        # In the thread that writes, behind what was said before.
+        journal.subscribe(lambda event: stream.call(file.reopen), ConfigReloaded)
+    return handler
 
 
 def keep_log_short(first: str) -> None:

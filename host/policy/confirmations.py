@@ -88,6 +88,9 @@ class ConfirmationContext:
     """The name that the client gives itself, which nothing checks; empty if it gives none. Shown only, too."""
     through: str = ""
     """See `Exchange.through`."""
+    client: str = ""
+    trace_id: str = ""
+    """As in `AuditRecord`, for the log: of the first of equal requests."""
 
 
 @dataclass(eq=False)

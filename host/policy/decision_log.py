@@ -512,18 +512,16 @@ class DecisionLog:
             **said,
         )
         if what == "ask":
-            what_for = describe_access(confirmation.access)
-            self.journal.note(ConfirmationRequested(item.server, confirmation.id, what_for, confirmation.refused))
+            what_for, context = describe_access(confirmation.access), confirmation.context
+            facts = what_for, confirmation.refused, context.client, context.trace_id
+            self.journal.note(ConfirmationRequested(item.server, confirmation.id, *facts))
         elif "grant" not in said:
             self._announce_answer(confirmation, said)
 
     def _announce_answer(self, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
-        access = confirmation.access
-        self.journal.note(
-            DecisionMade(
-                access.subject.item.server, describe_access(access), str(said["answer"]), str(said.get("by", ""))
-            )
-        )
+        access, context = confirmation.access, confirmation.context
+        facts = describe_access(access), str(said["answer"]), str(said.get("by", "")), context.client, context.trace_id
+        self.journal.note(DecisionMade(access.subject.item.server, *facts))
 
     def record_configuration(self, what: str, source: Path) -> None:
         """Record which text of the configuration takes effect (`config`), or was read and refused

@@ -20,7 +20,7 @@ from msgspec import Raw, Struct, structs
 from config import CallerSpec, ServerSpec, Trust, Verdict
 from host.errors import Forbidden, InvalidParams, ProtocolViolation
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
-from host.journal import OBSERVED, Answering, excerpt, observed_of, waiting
+from host.journal import OBSERVED, Answering, excerpt, observed_of, trace_id_of, waiting
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, may_have_more_tokens
@@ -355,6 +355,7 @@ class Gate:
             judge = structs.replace(judge, definition=self.definitions.offered_definition(ref) or b"")
             arguments = judge.decode(raw_arguments)
         access = self._access_request(exchange, ref, raw_arguments, arguments, decision)
+        observed = observed_of(exchange.request)
         context = ConfirmationContext(
             self.policies.title(server),
             self.policies.trust(server),
@@ -366,10 +367,12 @@ class Gate:
             exchange.caller.process,
             excerpt(exchange.caller.says),
             exchange.through,
+            exchange.caller.name,
+            trace_id_of(observed),
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, ref, decision)
-        with waiting(observed_of(exchange.request), "person"):
+        with waiting(observed, "person"):
             grant = await self.authorizer.authorize(access, context, client, denied)
         return self._call_permit(exchange, ref, Admission(decision, state, access, grant))
 

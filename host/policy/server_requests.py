@@ -145,7 +145,8 @@ class ServerRequests:
             return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, observed=observed)
         access = self._access_request(server, request, uri or request.value, raw_arguments, caller, decision)
         with waiting(observed, "person"):
-            grant = await self._authorizer.authorize(access, self._context(server, raw_arguments, caller), None)
+            context = self._context(server, raw_arguments, caller, observed)
+            grant = await self._authorizer.authorize(access, context, None)
         return ServerRequestPermit(ISSUER, server, request, raw_arguments, caller, decision, access, grant, observed)
 
     def _access_request(
@@ -159,13 +160,17 @@ class ServerRequests:
         launch = self._definitions.pins.launch(item.server)
         return Subject(item, caller.identity, caller.session, "", launch, decision.rule, digest)
 
-    def _context(self, server: str, raw_arguments: Raw, caller: Caller) -> ConfirmationContext:
+    def _context(
+        self, server: str, raw_arguments: Raw, caller: Caller, observed: Answering | None = None
+    ) -> ConfirmationContext:
         return ConfirmationContext(
             self._policies.title(server),
             self._policies.trust(server),
             bytes(raw_arguments),
             process=caller.process,
             says=excerpt(caller.says),
+            client=caller.name,
+            trace_id=trace_id_of(observed),
         )
 
     @contextmanager

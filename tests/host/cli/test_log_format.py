@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,19 +16,21 @@ import pytest
 from host.attempts import Attempt, Reason
 from host.cli import log_format
 from host.cli.common import EVENT_PARTS, LeastLevels, log_level_option
-from host.cli.log import LogFile, _Log
+from host.cli.log import LogFile, _handler, _Log
 from host.cli.log_format import JournalHandler, JsonFormatter, is_journal
 from host.journal import (
     AttemptRefused,
     ConfigReloaded,
     Event,
     InternalError,
+    Journal,
     MessageDropped,
     OutputLine,
     RequestCompleted,
     ServerFailed,
     ServerReady,
 )
+from tests.real.running import until
 
 CALL = RequestCompleted("gh", "tool", "x", "desk", "allow", "answered", 0.5, 17, 42)
 
@@ -174,10 +177,53 @@ def test_a_log_file_is_this_users_and_follows_its_name(tmp_path: Path) -> None:
     file.write("three\n")
     assert ((tmp_path / "log.1").read_text(), path.read_text()) == ("one\ntwo\n", "three\n")
     assert path.stat().st_mode & 0o777 == 0o600
-    path.rename(tmp_path / "log.2")
+
+
+def test_a_log_that_cannot_be_opened_again_goes_on_and_says_so_in_its_own_form(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, registered = tmp_path / "log", list[Callable[[], None]]()
+    monkeypatch.setattr("host.cli.log.atexit.register", registered.append)
+    journal = Journal()
+    handler = _handler(journal, "json", LogFile(path))
+    path.rename(tmp_path / "log.1")
     path.mkdir()
-    file.reopen()
-    assert "cannot be opened again: Is a directory; it goes on here" in (tmp_path / "log.2").read_text()
+    log = logging.getLogger("colonnade")
+    log.addHandler(handler)
+    try:
+        journal.note(ConfigReloaded("nothing has changed", accepted=True))
+        until(lambda: (tmp_path / "log.1").read_text(), "it is said")
+    finally:
+        log.removeHandler(handler)
+    (close,) = registered
+    close()
+    (line,) = map(json.loads, (tmp_path / "log.1").read_text().splitlines())
+    assert (line["level"], line["message"]) == (
+        "error",
+        f"the log {path} cannot be opened again: Is a directory; it goes on here",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "leads_to_journal", "expected"),
+    [
+        ("auto", True, None),
+        ("auto", False, logging.Formatter),
+        ("text", True, logging.Formatter),
+        ("json", True, JsonFormatter),
+    ],
+)
+def test_the_journal_has_fields_unless_another_form_is_given(
+    written: str, leads_to_journal: bool, expected: type | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[Callable[[], None]] = []
+    monkeypatch.setattr("host.cli.log.atexit.register", registered.append)
+    monkeypatch.setattr("host.cli.log.is_journal", lambda descriptor, stream: leads_to_journal)
+    handler = _handler(Journal(), written, None)
+    assert isinstance(handler, JournalHandler) == (expected is None)
+    assert expected is None or type(handler.formatter) is expected
+    for close in (handler.close, *registered):
+        close()
 
 
 def test_a_log_file_is_a_file(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from trio.testing import MockClock
 
 from config import Consent, Elicitation, Limits, Verdict
 from host.client_process import ClientProcess
-from host.journal import RequestCompleted, ServerRequestRefused
+from host.journal import ConfirmationRequested, DecisionMade, RequestCompleted, ServerRequestRefused
 from host.jsonrpc.messages import ErrorBody, Request
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
@@ -90,11 +90,14 @@ async def traced(
 @pytest.mark.parametrize("parent", [PARENT, UNSAMPLED])
 async def test_the_log_has_the_trace_of_a_call(parent: str) -> None:
     """Sampled or not: the lines of several programs are found by it."""
-    events: list[RequestCompleted] = []
-    async with traced() as host:
-        host.world.journal.subscribe(events.append, RequestCompleted)
-        await host.call(meta={"traceparent": parent})
-    assert [event.trace_id for event in events] == [TRACE]
+    events: list[ConfirmationRequested | DecisionMade | RequestCompleted] = []
+    async with traced(consent=Consent(tools=kind(ask=["x"]))) as host:
+        host.world.journal.subscribe(events.append, ConfirmationRequested, DecisionMade, RequestCompleted)
+        with host.world.auto_answering(Answering.ONCE):
+            await host.call(meta={"traceparent": parent})
+    caller = events[-1].caller
+    assert caller
+    assert [(event.caller, event.trace_id) for event in events] == [(caller, TRACE)] * 3
 
 
 async def test_a_call_is_a_span_with_that_of_the_server_below() -> None:
@@ -378,13 +381,15 @@ async def test_a_request_of_a_server_that_a_person_refuses_has_no_span_below() -
             await server.asks("elicitation/create", FORM)
         server.says(asked["id"], {"content": []})
         await call.comes()
+        told = [each for each in world.events if isinstance(each, ConfirmationRequested | DecisionMade)]
         (refused,) = (event for event in world.events if isinstance(event, ServerRequestRefused))
     await traces.close()
     (span,) = (each for each in exporter.get_finished_spans() if each.name == "elicitation/create")
     assert (span.kind, span.status.status_code) == (SpanKind.SERVER, StatusCode.ERROR)
     assert [event.name for event in span.events] == ["waited for person"]
     assert span.context is not None
-    assert (refused.caller, refused.trace_id) == ("test", f"{span.context.trace_id:032x}")
+    of_span = "test", f"{span.context.trace_id:032x}"
+    assert [(each.caller, each.trace_id) for each in (*told, refused)] == [of_span] * 3
 
 
 async def test_a_grant_for_a_request_of_a_server_holds_in_every_trace() -> None:
