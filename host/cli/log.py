@@ -169,9 +169,21 @@ def open_log(
     return journal
 
 
+def has_fields(written: str, file: object) -> bool:
+    """Whether such a log is for programs: lines of JSON, or fields for the journal of systemd. Arguments as those of
+    `open_log`; of the file it matters whether there is one."""
+    return written == "json" or (written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM")))
+
+
+def log_lines(*lines: str) -> None:
+    """Log what is shown to people elsewhere, as of no importance."""
+    for line in lines:
+        logging.getLogger("colonnade").info("%s", line)
+
+
 def _handler(journal: Journal, written: str, file: LogFile | None) -> logging.Handler:
     """See `open_log`."""
-    if written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM")):
+    if has_fields(written, file) and written != "json":
         return JournalHandler()
     stream = NonBlockingStream(sys.stderr if file is None else file)
     atexit.register(stream.close)

@@ -117,7 +117,7 @@ def serve(
         import trio
 
         from host import app
-        from host.cli.log import StatusLines, open_log
+        from host.cli.log import StatusLines, has_fields, log_lines, open_log
         from host.cli.terminal import Terminal
         from host.heap import spare_collections
         from host.journal import OutputLine
@@ -127,14 +127,18 @@ def serve(
         spare_collections()
         # On a terminal, and in one output, the lines of states and those of the log are read together.
         shown_beside = is_taken or (out.isatty() and sys.stderr.isatty())
+        is_for_programs = has_fields(log_format, log_file)
         journal = open_log(
             log_level,
-            without=StatusLines.SHOWN_EVENTS if shown_beside and log_file is None else (),
+            without=StatusLines.SHOWN_EVENTS if shown_beside and log_file is None and not is_for_programs else (),
             written=log_format,
             file=None if log_file is None else _log_file(log_file),
         )
-        lines = StatusLines(Terminal(out), waits=bound is not None)
-        journal.subscribe(lines.note, OutputLine, *StatusLines.SHOWN_EVENTS)
+        begin = log_lines
+        if not (is_taken and is_for_programs and log_file is None):  # else lines of text would stand among others
+            lines = StatusLines(Terminal(out), waits=bound is not None)
+            journal.subscribe(lines.note, OutputLine, *StatusLines.SHOWN_EVENTS)
+            begin = lines.begin
         say = _to_terminal(out)
         with _start_errors():
             if endpoint is not None:
@@ -147,7 +151,7 @@ def serve(
                     serve_http2 = partial(server.serve_http2, bound=http2, certificate=certificate)
                 url = _url(config.listen, config.listen.address.host, bound)
                 first = _first_lines(config, url, http2, metrics, has_terminal=say is not None)
-                on_started = partial(lines.begin, *first)
+                on_started = partial(begin, *first)
                 told = on_started, say, ServiceManager(os.environ)
                 arguments = config, state, bound, url, journal, *told, certificate, serve_http2, metrics
                 trio.run(app.serve, *arguments, clock=SystemClock())

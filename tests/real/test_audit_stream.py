@@ -4,6 +4,7 @@ the records are."""
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -56,12 +57,12 @@ class Container:
 
 
 @contextmanager
-def container(file: Path) -> Iterator[Container]:
+def container(file: Path, *options: str) -> Iterator[Container]:
     errors = file.parent / "stderr"
     with (
         errors.open("w") as stderr,
         subprocess.Popen(
-            [COLONNADE, "serve", str(file)], stdout=subprocess.PIPE, stderr=stderr, env=beside(file)
+            [COLONNADE, "serve", str(file), *options], stdout=subprocess.PIPE, stderr=stderr, env=beside(file)
         ) as host,
     ):
         try:
@@ -122,6 +123,19 @@ async def test_what_its_reader_leaves_no_room_for_is_not_sent(tmp_path: Path) ->
     done = colonnade("audit", "verify", str(collected), COLONNADE_STATE=state)
     assert (done.returncode, f": ok, {len(lines)} records\n" in done.stdout) == (0, True), done
     assert not list((tmp_path / "state" / "audit").glob("*.jsonl"))
+
+
+def test_a_log_in_json_beside_it_is_json_alone_and_has_each_state(tmp_path: Path) -> None:
+    """Standard error has both the log and the states then, and a collector reads each line."""
+    servers = {"a": recorder(tmp_path / "a.log"), "gone": {"command": ["false"]}}
+    file = write_config(tmp_path, servers, audit={"to": "stdout"})
+    with container(file, "--log-format", "json", "--log-level", "info") as host:
+        until(lambda: "server_ready" in host.errors and "server_failed" in host.errors, "both states")
+        host.process.terminate()
+        assert host.process.wait(STOP) == 0
+        lines = [json.loads(line) for line in host.errors.splitlines()]
+    assert {"server_ready", "server_failed"} <= {line.get("event") for line in lines}
+    assert any("serves 2 servers at http://" in line["message"] for line in lines)
 
 
 def test_over_stdio_it_is_an_error(tmp_path: Path) -> None:
