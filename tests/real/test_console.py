@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import socket
 import time
@@ -266,11 +267,15 @@ def full() -> FakeAdminApi:
 
 
 async def test_many_servers_are_a_table_whose_rows_lead_to_their_pages() -> None:
-    """Those that need a person are open. A page has plots, each with a table, and the states over time."""
+    """Those that need a person are open. A page has plots, each with a table, the states over time, and calls."""
     admin = FakeAdminApi(
         servers=[
             *(server(f"s{at}", calls=at, p50_ms=None, tokens=10 - at) for at in range(9)),
             server("locked", state="needs login", detail="the server wants a login"),
+        ],
+        activity=[
+            happened(f"{id}: a call", server=id, kind=event)
+            for id, event in (("s3", "RequestCompleted"), ("s3", "ServerReady"), ("s4", "RequestCompleted"))
         ],
     )
     row: TrafficRow = {"t": 1_790_000_040, "calls": 3, "failed": 1, "p50_ms": 4.2, "p95_ms": 40.0}
@@ -307,6 +312,8 @@ async def test_many_servers_are_a_table_whose_rows_lead_to_their_pages() -> None
         states = page.get_by_role("list", name="The last states of s3")
         expect(states).to_contain_text("<img src=x")
         expect(states).to_contain_text("7 times")
+        page.locator("#server-list > .row:visible").first.get_by_text("Its last calls").click()
+        expect(page.locator(".calls-of:visible li")).to_have_text([re.compile("s3 a call$")])
         page.get_by_role("button", name="s3", exact=True).click()
         expect(headings.locator("visible=true")).to_have_text(["locked"])
 

@@ -15,8 +15,8 @@ import pytest
 
 from host.attempts import Attempt, Reason
 from host.cli import log_format
-from host.cli.common import EVENT_PARTS, LeastLevels, log_level_option
-from host.cli.log import LogFile, _handler, _Log
+from host.cli.common import EVENT_PARTS, LOGGER_PARTS, LeastLevels, log_level_option
+from host.cli.log import LogFile, _handler, _Log, open_log
 from host.cli.log_format import JournalHandler, JsonFormatter, is_journal
 from host.journal import (
     AttemptRefused,
@@ -136,6 +136,21 @@ def test_parts_have_levels_of_their_own(log: logging.Logger) -> None:
     events = (CALL, ServerFailed("a", "it ended", 1.0), ServerReady("a", "", "", 0.1), OutputLine("a", "x"))
     reloaded = ConfigReloaded("a added", accepted=True, waiting=("b added",))
     assert [line["part"] for line in logged(log, *events, reloaded, levels=levels)] == ["calls", "host"]
+
+
+def test_parts_without_events_have_levels_of_their_own_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("host.cli.log._handler", lambda *given: logging.NullHandler())
+    loggers = [logging.getLogger(name) for name in ("colonnade", *(f"colonnade.{part}" for part in LOGGER_PARTS))]
+    former = [each.level for each in loggers]
+    try:
+        open_log(LeastLevels("error", {"fleet": "info"}))
+        assert [logging.getLogger(f"colonnade.{part}").level for part in ("listener", "fleet")] == [
+            logging.ERROR,
+            logging.INFO,
+        ]
+    finally:
+        for each, level in zip(loggers, former, strict=True):
+            each.setLevel(level)
 
 
 @pytest.mark.parametrize(
