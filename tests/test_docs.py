@@ -91,6 +91,14 @@ def test_the_reference_is_that_of_the_code() -> None:
     assert (ROOT / "docs" / "reference.md").read_text("utf-8") == reference_page.page()
 
 
+def test_it_is_said_of_each_part_of_the_reference_whether_it_stays() -> None:
+    docs = ROOT / "docs"
+    parts = re.findall(r"^## (.+)$", (docs / "reference.md").read_text("utf-8"), re.MULTILINE)
+    places = {f"reference.md#{part.lower().replace(' ', '-')}" for part in parts} | {"metrics.md#names"}
+    said = (docs / "stability.md").read_text("utf-8").partition("## What stays")[2].partition("\n## ")[0]
+    assert places - set(re.findall(r"\]\(([^)\s]+)\)", said)) == set()
+
+
 def test_each_option_key_event_and_error_code_says_what_it_means() -> None:
     assert [
         line for line in reference_page.page().splitlines() if line.startswith("| ") and line.endswith("|  |")
