@@ -420,6 +420,25 @@ class RequestCompleted(Struct, Event, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
+class CallDenied(Event):
+    """A call was refused because of its arguments: by a rule, or since readers could take them for others, or nobody
+    could confirm so long ones. `name`: as in `RequestCompleted`."""
+
+    part: ClassVar = "calls"
+    severity: ClassVar = Severity.WARNING
+    server: str
+    kind: str
+    name: str
+    caller: str
+    rule: str
+    trace_id: str = ""
+    """See `Answering`."""
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.kind} {excerpt(self.name)} for {self.caller}: denied ({excerpt(self.rule)})"
+
+
+@dataclass(frozen=True, slots=True)
 class RequestFailed(Event):
     """Why a request failed, where the server said something about it that its client is not told."""
 

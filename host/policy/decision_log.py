@@ -37,6 +37,7 @@ from host.journal import (
     AttemptRefused,
     AttemptsUnnamed,
     AuditFailed,
+    CallDenied,
     ConfirmationRequested,
     DecisionMade,
     DecisionRefused,
@@ -393,9 +394,12 @@ class DecisionLog:
             self._fail(problem)
 
     def record_denied(self, record: AuditRecord) -> None:
-        """Record a request that was denied, and is not sent."""
-        self.denied[record.subject.item.server] += 1
+        """Record and announce a request that was denied, and is not sent."""
+        item, rule = record.subject.item, record.subject.rule
+        self.denied[item.server] += 1
         self._write_or_announce(*self._decision(record))
+        facts = item.name[: EXCERPT_LENGTH + 1], record.client, rule, record.trace_id
+        self.journal.note(CallDenied(item.server, item.kind, *facts))
 
     def record_changes(
         self,

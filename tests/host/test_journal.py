@@ -17,6 +17,7 @@ from host.journal import (
     AttemptRefused,
     AttemptsUnnamed,
     AuditFailed,
+    CallDenied,
     ConfigReloaded,
     ConfirmationRequested,
     ConsoleFailed,
@@ -107,6 +108,7 @@ from tests.kit.examples import examples
             "gh: tool gh__x refused to stdio (Ada) from stdio: the rules deny it",
         ),
         (AttemptsUnnamed(7), "7 more refused attempts within a minute, whose names are not kept"),
+        (CallDenied("gh", "tool", "x\n", "desk", "tools.deny: x"), "gh: tool x\\n for desk: denied (tools.deny: x)"),
     ],
 )
 def test_an_event_reads_as_one_sentence(event: Event, text: str) -> None:
@@ -180,6 +182,7 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "answered", 0.1), Severity.INFO),
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "error -32602", 0.1), Severity.INFO),
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "failed", 0.1), Severity.WARNING),
+        (CallDenied("gh", "tool", "x", "desk", "tools.deny: x"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "held"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "reordered"), Severity.WARNING),
         (DefinitionChanged("gh", "tool", "x", "accepted"), Severity.WARNING),

@@ -28,6 +28,7 @@ from host.journal import (
     EXCERPT_LENGTH,
     AttemptRefused,
     AuditFailed,
+    CallDenied,
     ConfirmationRequested,
     DecisionMade,
     DefinitionChanged,
@@ -349,9 +350,11 @@ def test_lost_definitions_are_recorded_and_told(written: Written) -> None:
     assert written.events == [DefinitionsLost("the database is gone")]
 
 
-def test_what_is_refused_has_no_outcome(written: Written) -> None:
-    written.decision_log.record_denied(RECORD)
+def test_what_is_refused_has_no_outcome_and_a_line_in_the_log(written: Written) -> None:
+    written.decision_log.record_denied(with_changes(RECORD, trace_id="4bf9"))
     assert [record["kind"] for record in written.records()] == ["decision"]
+    item, rule = RECORD.subject.item, RECORD.subject.rule
+    assert written.events == [CallDenied(item.server, item.kind, item.name, RECORD.client, rule, "4bf9")]
 
 
 @pytest.mark.parametrize(
