@@ -69,7 +69,7 @@ async def _kill(number_of_kills: int, sessions: int, draw: random.Random, folder
                 await trio.sleep_until(next_at)
                 if number % 10 == 9:
                     print(f"  {number + 1} kills, {len(book.attempts)} calls", flush=True)
-            await trio.sleep(ANSWERS + load.pause)
+            await trio.sleep(ANSWERS + 2 * load.pause)  # two calls at least, of which one may be a list
     judge(book, folder)
     _judge_recovery(book, load)
     return book
