@@ -30,7 +30,7 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not browser"
 
 test-slow: $(INSTALLED_DEV) | $(BIN)/uv  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
-	$(BIN)/python -m pytest -n 4 --dist loadfile -o timeout=180 -m "slow and not browser"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -o timeout=180 -m "slow and not browser"
 	COLONNADE_TEST_STORE=postgres $(BIN)/python -m pytest -n 3 -q -m "not slow and not sqlite" $(ABOVE_STORE)
 
 test-all: test test-slow  ## every test but those in a browser
