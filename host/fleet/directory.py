@@ -122,7 +122,8 @@ class PostgresDirectory:
 
     async def claim(self, keys: Sequence[str], home: str, by: str) -> str | None:
         def claim(link: StoreConnection) -> str | None:
-            link.execute(_CLAIM, (by, self._name, list(keys), by, by, home))
+            if link.execute(_CLAIM, (by, self._name, list(keys), by, by, home)).rowcount:
+                return by
             row = link.execute(_HOME, (self._name, list(keys))).fetchone()
             return None if row is None else row[0] or home
 
