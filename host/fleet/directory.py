@@ -25,6 +25,8 @@ from host.storage.store import StateError
 
 T = TypeVar("T")
 
+MOST_CLAIMED = 100
+"""Sessions that are claimed in one turn."""
 FORGET_AFTER = "1 hour"
 """How long after the end of a lease its row is kept, so that `status` shows who is missing."""
 
@@ -101,6 +103,17 @@ class _Line:
             self._link = None
 
 
+class _Claim:
+    """A claim of a session. `found`: as `claim` returns it, once it is done."""
+
+    __slots__ = ("by", "found", "home", "is_done", "is_over", "keys")
+
+    def __init__(self, keys: list[str], home: str, by: str) -> None:
+        self.keys, self.home, self.by = keys, home, by
+        self.found: str | None = None
+        self.is_done = self.is_over = False
+
+
 class PostgresDirectory:
     """Implements `members.Directory`. `aclose` must follow."""
 
@@ -109,6 +122,9 @@ class PostgresDirectory:
         self._watchdog = Watchdog()
         self._beats, self._claims, self._budgets = (_Line(fleet, self._watchdog) for _ in range(3))
         self._has_forgotten = False
+        self._wanted: list[_Claim] = []
+        self._is_claiming = False
+        self._claimed = trio.lowlevel.ParkingLot()
 
     async def beat(self, own: FleetMember) -> Sequence[FleetMember]:
         return await self._beats.carry_out(lambda link: self._beat(link, own))
@@ -121,13 +137,40 @@ class PostgresDirectory:
         await self._beats.carry_out(leave)
 
     async def claim(self, keys: Sequence[str], home: str, by: str) -> str | None:
-        def claim(link: StoreConnection) -> str | None:
-            if link.execute(_CLAIM, (by, self._name, list(keys), by, by, home)).rowcount:
-                return by
-            row = link.execute(_HOME, (self._name, list(keys))).fetchone()
-            return None if row is None else row[0] or home
+        claim = _Claim(list(keys), home, by)
+        self._wanted.append(claim)
+        try:
+            with trio.move_on_after(PATIENCE):
+                while not claim.is_over:
+                    await (self._claimed.park() if self._is_claiming else self._claim_wanted())
+        finally:
+            if claim in self._wanted:
+                self._wanted.remove(claim)
+        if not claim.is_done:
+            raise DirectoryAway
+        return claim.found
 
-        return await self._claims.carry_out(claim)
+    async def _claim_wanted(self) -> None:
+        """Carry out the claims that are wanted now in one turn: hundreds come when a process is gone, and each turn
+        takes two passes of a busy event loop."""
+        batch, self._wanted = self._wanted[:MOST_CLAIMED], self._wanted[MOST_CLAIMED:]
+        self._is_claiming = True
+        try:
+            with trio.CancelScope(shield=True):  # the others wait for this one
+                await self._claims.carry_out(lambda link: self._claim(link, batch))
+        finally:
+            self._is_claiming = False
+            for each in batch:
+                each.is_over = True
+            self._claimed.unpark_all()
+
+    def _claim(self, link: StoreConnection, batch: Sequence[_Claim]) -> None:
+        for each in batch:
+            if link.execute(_CLAIM, (each.by, self._name, each.keys, each.by, each.by, each.home)).rowcount:
+                each.found = each.by
+            elif (row := link.execute(_HOME, (self._name, each.keys)).fetchone()) is not None:
+                each.found = row[0] or each.home
+            each.is_done = True
 
     async def release(self, keys: Sequence[str], by: str) -> Mapping[str, str]:
         def release(link: StoreConnection) -> Mapping[str, str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 from msgspec.structs import replace
 
 from host.fleet.directory import PostgresDirectory
 from host.fleet.members import LEASE, NOBODY, DirectoryAway, FleetMember, open_members
+from host.storage.postgres import StoreConnection
 from tests.host.fleet.conftest import StoredFleet
 from tests.kit.postgres import needs_postgres
 
@@ -130,6 +133,41 @@ async def test_a_session_is_adopted_by_one_of_several_and_only_from_a_home_that_
     finally:
         for directory in directories:
             await directory.aclose()
+
+
+async def test_sessions_that_are_claimed_together_are_adopted_in_few_turns(
+    stored_fleet: StoredFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each turn waits for a busy event loop. One whose request is given up takes no other one with it."""
+    directory, name = PostgresDirectory(stored_fleet.of_process()), stored_fleet.of_process().name
+    rows = ", ".join(f"('{name}', 'k{n}', '', 0)" for n in range(30))
+    made = f"INSERT INTO colonnade.session (config, id, sealed, touched) VALUES {rows}"
+    stored_fleet.server.execute(made, database=stored_fleet.database)
+    turns, carry_out, found = list[object](), directory._claims.carry_out, dict[int, str | None]()
+
+    async def count(work: Callable[[StoreConnection], object]) -> object:
+        turns.append(work)
+        return await carry_out(work)
+
+    async def claim(n: int) -> None:
+        found[n] = await directory.claim([f"k{n}"], A.boot, B.boot)
+
+    monkeypatch.setattr(directory._claims, "carry_out", count)
+    try:
+        with trio.CancelScope() as given_up:
+            async with trio.open_nursery() as nursery:
+                for n in range(31):
+                    nursery.start_soon(claim, n)
+                await trio.lowlevel.checkpoint()
+                given_up.cancel()
+        assert directory._wanted == []
+        async with trio.open_nursery() as nursery:
+            for n in range(31):
+                nursery.start_soon(claim, n)
+        assert found == dict.fromkeys(range(30), B.boot) | {30: None}
+        assert len(turns) <= 4
+    finally:
+        await directory.aclose()
 
 
 async def test_a_session_that_is_given_away_is_for_whoever_claims_it(stored_fleet: StoredFleet) -> None:
