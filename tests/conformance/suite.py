@@ -5,6 +5,7 @@ It owns `build/conformance`: the suite and a Node that is new enough for it, bot
 
 from __future__ import annotations
 
+import fcntl
 import json
 import platform
 import re
@@ -65,18 +66,25 @@ def installed_version(package: str) -> str | None:
 
 def install_suite() -> Suite:
     """The suite, installed from the npm registry if it is not there in the right version. The only use of a network."""
-    pins = {SUITE_PACKAGE: SUITE_VERSION, node_package(): NODE_VERSION}
-    if any(installed_version(package) != version for package, version in pins.items()):
-        npm = shutil.which("npm")
-        if npm is None:
-            raise CannotRun("npm is not installed; it is needed to fetch the conformance suite.")
-        BUILD.mkdir(parents=True, exist_ok=True)
-        wanted = [f"{package}@{version}" for package, version in pins.items()]
-        print(f"Installing {' and '.join(wanted)} ...", flush=True)
-        # Warnings are held back: this npm's own Node is too old for the suite, which is why another comes with it.
-        options = ["--prefix", str(BUILD), "--save-exact", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run([npm, "install", *options, "--loglevel=error", *wanted], cwd=BUILD, check=False)
-        if done.returncode != 0:
-            raise CannotRun(f"npm could not install the conformance suite (exit status {done.returncode}).")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the conformance run and the matrix may begin at the same time
+        _install_missing()
     modules = BUILD / "node_modules"
     return Suite(modules / node_package() / "bin" / "node", modules / SUITE_PACKAGE / "dist" / "index.js")
+
+
+def _install_missing() -> None:
+    pins = {SUITE_PACKAGE: SUITE_VERSION, node_package(): NODE_VERSION}
+    if all(installed_version(package) == version for package, version in pins.items()):
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        raise CannotRun("npm is not installed; it is needed to fetch the conformance suite.")
+    wanted = [f"{package}@{version}" for package, version in pins.items()]
+    print(f"Installing {' and '.join(wanted)} ...", flush=True)
+    # Warnings are held back: this npm's own Node is too old for the suite, which is why another comes with it.
+    options = ["--prefix", str(BUILD), "--save-exact", "--ignore-scripts", "--no-audit", "--no-fund"]
+    done = subprocess.run([npm, "install", *options, "--loglevel=error", *wanted], cwd=BUILD, check=False)
+    if done.returncode != 0:
+        raise CannotRun(f"npm could not install the conformance suite (exit status {done.returncode}).")
