@@ -172,7 +172,11 @@ def open_log(
 def has_fields(written: str, file: object) -> bool:
     """Whether such a log is for programs: lines of JSON, or fields for the journal of systemd. Arguments as those of
     `open_log`; of the file it matters whether there is one."""
-    return written == "json" or (written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM")))
+    return written == "json" or _is_for_journal(written, file)
+
+
+def _is_for_journal(written: str, file: object) -> bool:
+    return written == "auto" and file is None and is_journal(2, os.environ.get("JOURNAL_STREAM"))
 
 
 def log_lines(*lines: str) -> None:
@@ -183,7 +187,7 @@ def log_lines(*lines: str) -> None:
 
 def _handler(journal: Journal, written: str, file: LogFile | None) -> logging.Handler:
     """See `open_log`."""
-    if has_fields(written, file) and written != "json":
+    if _is_for_journal(written, file):
         return JournalHandler()
     stream = NonBlockingStream(sys.stderr if file is None else file)
     atexit.register(stream.close)

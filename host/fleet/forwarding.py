@@ -401,12 +401,10 @@ class Forwarding:
         while (member := await resolve(refused) if sent is None else sent.way.member) is not None:
             if body is None and http_request.method == "POST":
                 body = await whole_body(http_request)
-            outcome = _Outcome.NOTHING_DONE
-            if sent is not None or self._may_try(member.boot):
-                forwarded = _forwarded(http_request, member, base)
-                to_home = http_request, forwarded, member, body, id, reading or _Reading()
-                outcome = await self._attempt(*to_home, None if sent is None else sent.connection)
-                sent = None
+            forwarded = _forwarded(http_request, member, base)
+            to_home = http_request, forwarded, member, body, id, reading or _Reading(), deadline
+            outcome = await self._attempt(*to_home, None if sent is None else sent.connection)
+            sent = None
             if outcome is _Outcome.DONE:
                 return
             if outcome is _Outcome.UNKNOWN:
@@ -417,19 +415,22 @@ class Forwarding:
                 continue
             if trio.current_time() > deadline:
                 raise Rejected(Refusal(503, UNREACHED, {"retry-after": "1"}), Unavailable.code, id)
-            await self._members.wait_gone(member.boot, RETRY_INTERVAL)
+            if self._members.has(member.boot):
+                await self._members.wait_gone(member.boot, RETRY_INTERVAL)
         if message is None and body is not None:
             http_request = with_body(http_request, body)
         await serve(http_request)
 
-    def _may_try(self, boot: str) -> bool:
-        """Whether a request may try to reach a process now. Of all that wait for one that cannot be reached, one tries
-        each RETRY_INTERVAL: hundreds may wait, and this machine has to take over the sessions of the process next."""
-        before, now = self._unreached.get(boot), trio.current_time()
-        if before is not None:
-            if now < before + RETRY_INTERVAL:
+    async def _wait_turn(self, boot: str, deadline: float) -> bool:
+        """Wait until a request may try to reach a process. Of all that wait for one that cannot be reached, one tries
+        each RETRY_INTERVAL: hundreds may wait, and this machine has to take over the sessions of the process next.
+        False if the process is gone before, or at the deadline."""
+        while (before := self._unreached.get(boot)) is not None and trio.current_time() < before + RETRY_INTERVAL:
+            if not self._members.has(boot) or trio.current_time() > deadline:
                 return False
-            self._unreached[boot] = now
+            await self._members.wait_gone(boot, RETRY_INTERVAL)
+        if before is not None:
+            self._unreached[boot] = trio.current_time()
         return True
 
     async def _attempt(
@@ -440,14 +441,22 @@ class Forwarding:
         body: bytes | None,
         id: Id | None,
         reading: _Reading,
+        deadline: float,
         connection: HttpConnection | None,
     ) -> _Outcome:
         """Hand a request over, and pass the answer on. When the client leaves, the connection to the home is closed,
-        and the home does what it does when its own client leaves. `connection`: see `_forward`."""
+        and the home does what it does when its own client leaves.
+
+        Args:
+            deadline: of the wait for a home that cannot be reached.
+            connection: over which it was sent already; see `_forward`.
+        """
         outcome, charge, pool = _Outcome.DONE, http_request.charge, self.pool_of(member)
         with charge.droppable() as dropping:
             async with until_disconnect(http_request.receive):
                 outcome = _Outcome.UNKNOWN  # from here on, until the client has a part of the answer
+                if connection is None and not await self._wait_turn(member.boot, deadline):
+                    return _Outcome.NOTHING_DONE
                 try:
                     if connection is None:
                         response = await pool.request(http_request.method, forwarded.url, forwarded.headers, body)

@@ -52,14 +52,16 @@ def open_fleet_here(
         poll, commit = store.poll, store._commit
 
         # The follower looks by a real clock: where that of a test jumps over minutes, it would have looked meanwhile.
-        def look_and_poll() -> Revisions:
+        def look() -> None:
             with suppress(StateError):
                 store.look()
+
+        def look_and_poll() -> Revisions:
+            look()
             return poll()
 
         def look_and_commit(batch: Sequence[Write[Any]]) -> None:
-            with suppress(StateError):
-                store.look()
+            look()
             _let_leases_pass(connection, fleet.name, wall)
             commit(batch)
 

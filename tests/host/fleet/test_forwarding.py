@@ -526,6 +526,26 @@ async def test_of_those_that_wait_for_a_home_one_tries_to_reach_it(
 
 
 @pytest.mark.slow
+async def test_a_call_that_waits_for_its_home_can_be_called_off(tmp_path: Path) -> None:
+    """Each of them at once, whoever tries to reach the home."""
+    files = FleetFiles(tmp_path)
+    with bind("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    async with open_site(files, B) as b:
+        await files.directory.beat(files.member(A, port))
+        await b.members.wait_list()
+        waiting = [begin(b, files.homes(A).name(f"session {number}")) for number in range(40)]
+        await trio.sleep(2 * RETRY_INTERVAL)
+        b.world.memory.revoke(lambda of: TOKEN_WITHDRAWN)
+        with trio.fail_after(5):
+            for each in waiting:
+                await each.ended()
+        assert b.members.has(A)
+        said = {each.messages()[0]["error"]["message"] for each in waiting}
+        assert said == {REVOKED_MESSAGE.format(why=TOKEN_WITHDRAWN)}
+
+
+@pytest.mark.slow
 async def test_all_that_waited_for_a_home_go_there_once_it_is_reached_though_it_has_answered_nothing(
     tmp_path: Path,
 ) -> None:
