@@ -1456,7 +1456,7 @@ class Listen(Strict):
 
 
 def _port_problems(place: tuple[str, ...], address: Address | None, others: Mapping[str, Address | None]) -> Problems:
-    """What is wrong with the address at this place, if one of the others has its port."""
+    """The problem with the address at this place, if one of the others has its port."""
     for name, other in others.items():
         if address is not None and other is not None and address.excludes(other):
             yield place, InvalidValue(f"{name} has this port; expected another")

@@ -508,7 +508,7 @@ class DecisionMade(Event):
     answer: str
     by: str
     caller: str = ""
-    """Who asked; empty if it was no request."""
+    """The caller that asked; empty if it was no request."""
     trace_id: str = ""
     """See `ConfirmationRequested`."""
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class WrittenStream(Protocol):
-    """What the thread writes to."""
+    """The output of the thread."""
 
     def write(self, text: str, /) -> object: ...
 

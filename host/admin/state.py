@@ -526,7 +526,7 @@ class StateReader:
 
 
 def _fleet_problems(fleet: FleetStatus | None) -> Iterator[str]:
-    """What is to be said of the other members: they serve the same clients."""
+    """The sentences about the other members: they serve the same clients."""
     if fleet is None:
         return
     for member in fleet["members"]:

@@ -48,7 +48,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 def _members(event: Event) -> dict[str, Any]:
     if isinstance(event, InternalError):
-        # What was raised is in `exception`.
+        # The exception is in `exception`.
         return {"where": event.where, "caller": event.caller, "trace_id": event.trace_id}
     members: dict[str, Any] = msgspec.to_builtins(event)
     if isinstance(event, AttemptRefused):

@@ -53,7 +53,7 @@ RETRY = 0.5
 
 
 class _Question(Struct, frozen=True):
-    """What is sealed of a confirmation."""
+    """The sealed part of a confirmation."""
 
     subject: Subject
     is_of_session: bool
@@ -99,7 +99,7 @@ class SharedConfirmations:
         self.is_attended = attended_elsewhere
         self._rows: dict[str, _Row] = {}
         self._published: dict[str, str] = {}
-        """What is in the store of this process: why each was refused, by id."""
+        """The confirmations of this process in the store: why each was refused, by id."""
         self._seen = -1
         self._woken = trio.Event()
         queue.subscribe(self._wake)
@@ -217,7 +217,7 @@ class SharedConfirmations:
         here = row.home == self._seal.boot
         return not here and not row.confirmation.refused and self._is_present(row.home)
 
-    # What this process asks
+    # Questions of this process
 
     async def _publish(self) -> None:
         own = self._own()
@@ -270,7 +270,7 @@ class SharedConfirmations:
         the store, since the clocks of two machines differ."""
         return self._store.now() - time.time()
 
-    # What all ask
+    # Questions of all
 
     async def _follow(self) -> None:
         revision = self._store.poll().grants

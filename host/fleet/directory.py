@@ -41,7 +41,7 @@ _BEAT = f"""WITH renewed AS (
         attended = excluded.attended
 ) SELECT {_COLUMNS}, extract(epoch FROM until - clock_timestamp())::float8 FROM member WHERE config = ?"""
 _FORGET = f"DELETE FROM member WHERE config = ? AND until < clock_timestamp() - interval '{FORGET_AFTER}'"
-# Of several that try at once, each waits for the one before, and then looks at what that has written.
+# Several that try at once wait for each other, and each then looks at what the one before has written.
 _CLAIM = """UPDATE session SET home = ? WHERE config = ? AND id = ANY(?) AND home <> ? AND NOT EXISTS (
     SELECT 1 FROM member WHERE member.config = session.config AND until > clock_timestamp()
         AND boot <> ? AND boot = CASE session.home WHEN '' THEN ? ELSE session.home END

@@ -188,7 +188,7 @@ class Forwarding:
         """An id of 192 random bits for a session of this process."""
         return self._homes.name(secrets.token_urlsafe(24))
 
-    # What is forwarded
+    # Requests that are forwarded
 
     def doors(self, doors: Mapping[str, Serve], streams: OpenStreams) -> dict[str, Serve]:
         """The functions that serve these paths here, for the sessions of all processes: in place of those of
@@ -751,7 +751,7 @@ class _Sent:
 
 
 class _Outcome(Enum):
-    """What became of an attempt to forward a request."""
+    """The end of an attempt to forward a request."""
 
     NOTHING_DONE = auto()
     REFUSED = auto()

@@ -51,7 +51,7 @@ class DirectoryAway(Exception):
 
 
 class FleetMember(Struct, frozen=True):
-    """What a process says of itself, and others learn of it."""
+    """A process, as it describes itself to the others."""
 
     boot: str
     """The id of the process, which no other one has: `Seal.boot`."""

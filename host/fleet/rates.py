@@ -60,7 +60,7 @@ class Account(Struct, frozen=True):
 
 
 class Wish(Struct, frozen=True):
-    """What a process asks for.
+    """The request of a process.
 
     Attributes:
         kind: calls, sampling, tokens, or PLACES.
@@ -81,7 +81,7 @@ class Wish(Struct, frozen=True):
 
 
 class Leased(Struct, frozen=True):
-    """What a process has from now on, and what is left in the pool."""
+    """The amount that a process has from now on, and what is left in the pool."""
 
     held: int
     left: float
@@ -142,9 +142,9 @@ class LeasedBudget:
         self._until = self._due = -math.inf
         self._left = 0.0
         self._leased = 0
-        """What the store knows to be leased, used or not."""
+        """The leases that the store knows, used or not."""
         self._demand = 0
-        """What a request that was refused, or waits, wants to have."""
+        """The amount that a refused or waiting request wants."""
 
     @property
     def held(self) -> int:
@@ -185,7 +185,7 @@ class LeasedBudget:
 
     @property
     def _kept(self) -> int:
-        """What is leased ahead: calls do not wait, and what servers request does."""
+        """The amount that is leased ahead: calls do not wait, and requests of servers do."""
         if self.kind != "calls":
             return 0
         return max(self.rate.count // (_SHARE * self._rates.processes()), 1)
@@ -199,7 +199,7 @@ class LeasedBudget:
         return self._due + RETRY if self._leased else math.inf
 
     def wish(self) -> tuple[Wish, int]:
-        """What to ask for, and what is held meanwhile."""
+        """The amount to ask for, and the one that is held meanwhile."""
         held = self.held
         wanted = min(max(self._kept, self._demand), self.rate.count)
         wish = Wish(self.server, self.kind, self.rate, held, wanted, is_whole=self.kind != "calls")

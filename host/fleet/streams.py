@@ -289,7 +289,7 @@ class MemberStream:
         self._given = 0
         """Bytes that were taken and that it may send anew."""
 
-    # What comes
+    # Receiving
 
     @property
     def taken(self) -> int:
@@ -341,7 +341,7 @@ class MemberStream:
             await self.may_receive.wait()
         return self.take()
 
-    # What is sent
+    # Sending
 
     @property
     def sent(self) -> int:
@@ -449,7 +449,7 @@ class _Wait:
         return not self._is_in_vain
 
     def wake(self, *, in_vain: bool = False) -> None:
-        # Who was woken twice before it runs finds both reasons.
+        # A task that was woken twice before it runs finds both reasons.
         task, self._task, self._is_in_vain = self._task, None, self._is_in_vain or in_vain
         if task is not None:
             trio.lowlevel.reschedule(task)

@@ -1,7 +1,7 @@
 """The first and last bytes of a long message: its short members (`jsonrpc`, `id`, `method`) stand before or after its
 long one (`params`, `result` or `error`), as every library writes them.
 
-Of what is between, nothing is known until it was decoded. If that is one value, the message is one object with these
+The text between is unknown until it was decoded. If that is one value, the message is one object with these
 members and no others.
 """
 

@@ -190,7 +190,7 @@ def _per(rate: Rate, unit: str = "time") -> str:
 
 
 class Allowance(Protocol):
-    """What may be used of a rate."""
+    """The part of a rate that may be used."""
 
     rate: Rate
 
@@ -228,7 +228,7 @@ class Places(Protocol):
 
 
 class Shares(Protocol):
-    """What of the limits this process has: all, or a part that others may have too."""
+    """The limits that this process has: all, or a part that others may have too."""
 
     def budget(self, server: str, kind: str, rate: Rate) -> Allowance: ...
 

@@ -442,7 +442,7 @@ class PostgresStore(Store):
     def _as_state_error(self, problem: Exception) -> StateError:
         return state_error(self._fleet, problem)
 
-    # What is stored
+    # The rows
 
     async def sign_anew(self, reseal: Callable[[CredentialKey, StoredCredential], StoredCredential | None]) -> int:
         """Sign with the first key of the fleet what another one of its keys has signed, and encrypt the logins with it:

@@ -57,7 +57,7 @@ REVISIONS = "SELECT definitions, grants, credentials FROM config WHERE id = ?"
 BEGIN_CHANGE, UNDO_CHANGE, END_CHANGE = "SAVEPOINT change", "ROLLBACK TO change", "RELEASE change"
 TRIM_BATCH = 250
 """Sessions that one statement removes at most, in some tens of milliseconds with a disk that syncs: others wait for it.
-Of 50,000 that had expired, one statement for all held the database of SQLite for half a second."""
+One statement for 50,000 that had expired held the database of SQLite for half a second."""
 TRIM_PAGE = 10_000
 """Sessions that one statement looks at, to count them."""
 _MAX_IDENTITIES = 4
@@ -325,7 +325,7 @@ class Store(ABC):
     @abstractmethod
     def _as_state_error(self, problem: Exception) -> StateError: ...
 
-    # What is stored
+    # The rows
 
     async def _definitions(self, found: Rows) -> StoredDefinitions:
         revision, complete, lost, closed, unconfined, rows = found

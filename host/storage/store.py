@@ -1,4 +1,4 @@
-"""What a store holds, as the policy reads and changes it; see `sql.py`."""
+"""The content of a store, as the policy reads and changes it; see `sql.py`."""
 
 from __future__ import annotations
 

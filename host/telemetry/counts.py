@@ -222,7 +222,7 @@ class HostCounts:
         journal.subscribe(self._on_reload, ConfigReloaded)
         journal.subscribe(lambda _: self._count(names.INTERNAL_ERRORS), InternalError)
 
-    # What happens
+    # Events
 
     received: Callable[[ParsedInput, Headers], None] | None = None
 
