@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean
 
 from tests.bench.build import BUILD, ROOT, NotInstalled, run
 from tests.bench.contenders import COMPARED, of_checkout
@@ -58,6 +59,8 @@ class Pair:
     ratios: Sequence[float] = ()
     errors: int = 0
     missing: str = ""
+    control: Sequence[float] = ()
+    """The ratio of two hosts that are the same, in each round, if there were two."""
 
     @property
     def fails(self) -> bool:
@@ -74,7 +77,11 @@ class Pair:
             return f"left out  {self.name}: {self.missing}"
         found = spread(self.ratios)
         verdict = f"{self.errors} wrong answers" if self.errors else self._check.verdict
-        return f"{verdict}  {found.low:.3f}  {found.median:.3f}  {found.high:.3f}  <= {self.most}  {self.name}"
+        control = ""
+        if self.control:
+            same = spread(self.control)
+            control = f"; two that are the same {same.low:.3f}  {same.median:.3f}  {same.high:.3f}"
+        return f"{verdict}  {found.low:.3f}  {found.median:.3f}  {found.high:.3f}  <= {self.most}  {self.name}{control}"
 
 
 def compare(commit: str, sections: Sequence[Section], quick: bool, tell: Callable[[str], None]) -> int:
@@ -120,24 +127,27 @@ def measure(name: str, lane: Lane, theirs: Sequence[str], quick: bool) -> Pair:
         )
         return ours, other
 
-    return measure_pair(name, lane, sides, quick)
+    starts, rounds = (QUICK_STARTS, QUICK_ROUNDS) if quick else (STARTS, ROUNDS)
+    return measure_sides(name, lane, sides, starts, rounds, lane.seconds * (QUICK_SECONDS if quick else 1) / 2)
 
 
-def measure_pair(name: str, lane: Lane, sides: Callable[[int], tuple[Lane, Lane]], quick: bool) -> Pair:
-    """All starts and rounds of a lane of two sides. `sides`: returns them for the start of a number.
+def measure_sides(
+    name: str, lane: Lane, sides: Callable[[int], Sequence[Lane]], starts: int, rounds: int, seconds: float
+) -> Pair:
+    """All starts and rounds of a lane of several sides, each called twice in a round for so many seconds. `sides`:
+    returns them for the start of a number: ours, the other, and the other once more if there is to be a control.
 
     Raises:
         RuntimeError: the first side does not serve.
     """
-    starts, rounds = (QUICK_STARTS, QUICK_ROUNDS) if quick else (STARTS, ROUNDS)
-    seconds = lane.seconds * (QUICK_SECONDS if quick else 1) / 2
     found: list[float] = []
+    control: list[float] = []
     for number in range(starts):
-        ours, other = sides(number)
+        ours, *others = of_start = sides(number)
         with ExitStack() as stack:
             bench = Bench(stack)
             loads = {}
-            for each in backwards_every_other(number, [ours, other]):
+            for each in backwards_every_other(number, of_start):
                 try:
                     loads[each] = bench.load(each, stack)
                 except RuntimeError as problem:
@@ -147,21 +157,25 @@ def measure_pair(name: str, lane: Lane, sides: Callable[[int], tuple[Lane, Lane]
             for load in loads.values():
                 load.run(WARM)
             for turn in range(rounds):
-                taken = {ours: Taken(), other: Taken()}
-                for each in in_turns(number + turn, ours, other):
+                taken = {each: Taken() for each in of_start}
+                for each in in_turns(number + turn, of_start):
                     taken[each].add(*bench.run(each, loads[each], seconds))
-                if taken[other].errors:
+                if any(taken[other].errors for other in others):
                     return Pair(name, lane.against, missing="the other commit answers wrongly")
                 if taken[ours].errors:
                     return Pair(name, lane.against, errors=taken[ours].errors)
-                found.append(taken[ours].cost / taken[other].cost)
-    return Pair(name, lane.against, found)
+                first, *more = (taken[other].cost for other in others)
+                found.append(taken[ours].cost / mean([first, *more]))
+                control.extend(each / first for each in more)
+    return Pair(name, lane.against, found, control=control)
 
 
-def in_turns(number: int, one: Lane, other: Lane) -> Sequence[Lane]:
-    """Each side twice in a round, so that a machine that becomes slower or faster in it does so for both; every other
-    round begins with the other side."""
-    return [one, other, other, one] if number % 2 == 0 else [other, one, one, other]
+def in_turns(number: int, sides: Sequence[Lane]) -> Sequence[Lane]:
+    """Each side twice in a round, so that a machine that becomes slower or faster in it does so for all; the next round
+    begins with the next side."""
+    at = number % len(sides)
+    order = [*sides[at:], *sides[:at]]
+    return [*order, *reversed(order)]
 
 
 def checkout(commit: str) -> list[str]:

@@ -30,7 +30,7 @@ def test_a_wrong_answer_of_ours_fails_and_a_lane_that_the_other_lacks_is_told() 
 
 def test_each_side_has_the_same_places_in_two_rounds() -> None:
     one, other = LANES[0], LANES[1]
-    rounds = [in_turns(number, one, other) for number in (0, 1)]
+    rounds = [in_turns(number, [one, other]) for number in (0, 1)]
     assert rounds == [[one, other, other, one], [other, one, one, other]]
 
 
