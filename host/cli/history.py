@@ -313,7 +313,7 @@ def forget_caller(selection: Selection, caller: str, yes: bool) -> int:
     """Forget the calls of a caller so far. The audit keeps its records until its own retention deletes them."""
     from host.history.forgotten import forget
     from host.history.index import HistoryUnavailable, as_time
-    from host.history.search import CallFilter
+    from host.history.search import CallFilter, tokens_of
 
     state = selection.open_state()
     allow_interrupts()
@@ -325,12 +325,19 @@ def forget_caller(selection: Selection, caller: str, yes: bool) -> int:
             _read_on(index)
             unknown = _unknown_name(index, CallFilter(caller=caller), selection.scope())
         try:
-            forget(state.path, caller, as_time(time.time()))
+            forget(state.path, caller, until := as_time(time.time()))
         except OSError as problem:
             raise CommandFailed(f"that cannot be stored: {problem.strerror}") from problem
         with _as_command_failures():
             index.trim()
+            staying = tokens_of(index, caller, until)
     if unknown:
         print(f"colonnade: {unknown}", file=sys.stderr)
-    print(f"The history has no calls of {printable(caller)} before this moment.")
+    without = " without an access token" if staying else ""
+    print(
+        f"The history has no calls of {printable(caller)}{without} before this moment. The audit has their records "
+        "until its retention deletes them."
+    )
+    for token in map(printable, staying):
+        print(f"Its calls with the access token {token} stay; colonnade history forget {token} forgets those.")
     return DONE

@@ -239,6 +239,17 @@ def names_in(index: HistoryIndex, what: str) -> list[str]:
     return index.select(lambda database: [name for (name,) in database.execute(query) if name])
 
 
+def tokens_of(index: HistoryIndex, client: str, until: str) -> list[str]:
+    """The names of the access tokens with which a client that the log calls so has called up to this time, as in a
+    record.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    query = "SELECT DISTINCT caller FROM call WHERE client = ? AND caller <> '' AND time <= ? ORDER BY caller"
+    return index.select(lambda database: [name for (name,) in database.execute(query, (client, until))])
+
+
 def configurations(index: HistoryIndex) -> list[str]:
     """The configurations of which the index has calls.
 

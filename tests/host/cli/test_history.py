@@ -186,6 +186,25 @@ def test_a_caller_is_forgotten(past: Stopped, capsys: pytest.CaptureFixture[str]
     assert (out, "has no call of the caller 'ci'; it has calls of " in err) == ("", True)
 
 
+def test_calls_with_a_token_are_forgotten_by_its_name_alone(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another client of the same name may have none, and several tokens may be one client's."""
+
+    def call(gate: Gate) -> None:
+        for token in (None, "night"):
+            subject = Subject(Item("gh", "tool", "get"), token, None, "", "", "tools.allow: get")
+            gate.decision_log.record_decision(replace(RECORD, client="tower", subject=subject))
+
+    past.inside(call)
+    assert history(past, "forget", "tower", "--yes") == DONE
+    assert capsys.readouterr().out.splitlines() == [
+        "The history has no calls of tower without an access token before this moment. The audit has their records "
+        "until its retention deletes them.",
+        "Its calls with the access token night stay; colonnade history forget night forgets those.",
+    ]
+    assert history(past, "--caller", "tower", "--json") == DONE
+    assert [json.loads(each)["caller"] for each in capsys.readouterr().out.splitlines()] == ["night"]
+
+
 def test_what_is_missing_is_said(
     past: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
