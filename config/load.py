@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from config.address_zones import is_loopback
@@ -25,6 +25,7 @@ from config.document import Document, Place, is_null
 from config.environment import Environment
 from config.json_text import Wanted
 from config.model import (
+    DEFAULT_ADDRESS,
     ENTRY_RULES,
     NAME_RULES,
     URI_RULES,
@@ -32,6 +33,7 @@ from config.model import (
     Consent,
     KindConsent,
     Listen,
+    Rule,
     ServerSpec,
     StdioServer,
     Trust,
@@ -40,7 +42,7 @@ from config.model import (
 from config.own_form import URL_KEYS, has_own_servers, may_be_at_a_host
 from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, nearest_word
 from config.read import read
-from config.references import Expander, Secret, is_literal, reads_environment, variables_in
+from config.references import Expander, GivenAddress, Secret, is_literal, reads_environment, variables_in
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, sentence
 from config.written import written_sections
@@ -110,6 +112,7 @@ def load(
     in_background: bool = False,
     handed_over: Mapping[str, Secret] = MappingProxyType({}),
     data: bytes | None = None,
+    given_address: GivenAddress = (None, None),
 ) -> Config:
     """Read the configuration file at `path`, ours or a desktop host's.
 
@@ -119,7 +122,8 @@ def load(
     user's folder, where hosts keep further files. An input that is not among `answers` is asked for once, with `ask`.
     `in_background`: the environment is not that of the user's terminal, so a server that lacks a variable waits for it
     alone. `handed_over` are variables that clients handed over, for servers (`config.environment`). `data` is the
-    content of the file, if it is not to be read from the disk.
+    content of the file, if it is not to be read from the disk. `given_address` holds instead of `listen.address`,
+    also where other addresses are compared to it.
     """
     source = Path(os.path.abspath(path))
     file = place_of(source)
@@ -129,7 +133,9 @@ def load(
     if host is None:
         root, defaulted = with_defaults(document.root)
         environment = Environment(root, environ, handed_over, in_background=in_background)
-        expander = Expander(environment.values, file.parent, may_be_unset=environment.awaited)
+        expander = Expander(
+            environment.values, file.parent, may_be_unset=environment.awaited, given_address=given_address
+        )
         config = _validate_own_file(document, root, defaulted, environment, expander)
         notices: tuple[str, ...] = ()
         digest, seen = document.digest, dict[Path, str]()
@@ -148,7 +154,12 @@ def load(
         for id, problem in _stopped(environment).items():
             desktop.entries[id].stop(problem)
         expander = Expander(
-            environment.values, file.parent, may_be_empty=True, inputs=answer, may_be_unset=environment.awaited
+            environment.values,
+            file.parent,
+            may_be_empty=True,
+            inputs=answer,
+            may_be_unset=environment.awaited,
+            given_address=given_address,
         )
         config = dataclasses.replace(
             _validate_host_file(document, desktop, expander), answers=given, unapproved=desktop.unapproved
@@ -164,6 +175,7 @@ def load(
     config = dataclasses.replace(
         config,
         source=source,
+        given_address=given_address,
         digest=digest,
         files=MappingProxyType({**seen, **dict.fromkeys((file, source), document.digest)}),
         written=written_sections(root),
@@ -173,7 +185,7 @@ def load(
         handed_over=handed_over,
         own_variables=environment.own_names,
     )
-    found = (*_consent_notices(config.servers), *_view_notices(config))
+    found = (*_consent_notices(config.servers), *_view_notices(config), *config.redirect_notices())
     return dataclasses.replace(config, notices=(*notices, *dict.fromkeys(found)))
 
 
@@ -231,6 +243,23 @@ def problems_of_server(id: str, server: dict[str, object], expander: Expander) -
     return []
 
 
+def rules_in(path: KeyPath, written: list[object], folder: Path) -> tuple[Rule, ...]:
+    """The rules of one list, in its order; none if one of them is wrong.
+
+    Args:
+        path: where the list is; it ends in a kind and a verdict.
+        written: the list as the file has it.
+        folder: that of the file.
+    """
+    kind, verdict = path[-2:]
+    try:
+        consent = TypeAdapter(Consent).validate_python({kind: {verdict: written}}, context=Expander(os.environ, folder))
+    except ValidationError:
+        return ()
+    rules: tuple[Rule, ...] = getattr(getattr(consent, str(kind)), str(verdict))
+    return rules
+
+
 def _mark_all(document: Document, value: object, path: KeyPath) -> None:
     """Give each value a place, in the first line."""
     document.places[path] = Place(Mark(1, 1), Mark(1, 1))
@@ -241,6 +270,9 @@ def _mark_all(document: Document, value: object, path: KeyPath) -> None:
 
 def _validate(document: Document, root: dict[str, Any], report: _Report, expander: Expander) -> Config:
     config = None
+    listen = root.get("listen", {})
+    if isinstance(listen, dict):  # a given address holds also where the file has none
+        root = {**root, "listen": {"address": f"{DEFAULT_ADDRESS.host}:{DEFAULT_ADDRESS.port}", **listen}}
     try:
         config = ConfigFile.model_validate(root, context=expander).root
     except ValidationError as error:

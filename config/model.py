@@ -46,7 +46,7 @@ from config.fleet import Fleet
 from config.keys import STRICT, Internal, Strict, desc
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
-from config.references import CLIENT_FOLDER, Expander, Secret, mask
+from config.references import CLIENT_FOLDER, Expander, GivenAddress, Secret, mask
 from config.sandbox import OFF_WORD, Sandbox, SandboxKey, what_is_open
 from config.types import (
     DEFAULT_HOST,
@@ -1436,23 +1436,38 @@ class Listen(Strict):
         """The access tokens by name; empty if none is needed."""
         return empty_map() if self.auth is None else self.auth.tokens
 
+    @field_validator("address")
+    @classmethod
+    def _given(cls, address: Address, info: ValidationInfo) -> Address:
+        assert isinstance(info.context, Expander)
+        host, port = info.context.given_address
+        return Address(address.host if host is None else host, address.port if port is None else port)
+
     @field_validator("address", "http2")
     @classmethod
     def _guarded(cls, address: Address | None, info: ValidationInfo) -> Address | None:
+        assert isinstance(info.context, Expander)
         # An auth that is wrong is missing in data, and its own problem is enough.
         if address is None or is_loopback(address.host) or info.data.get("auth", ...) is not None:
             return address
+        is_given = info.field_name == "address" and info.context.given_address[0] is not None
         raise InvalidValue(
-            "an address beyond loopback is open to other machines, so it needs access tokens under listen.auth.tokens; "
-            f"{_NAME_A_TOKEN}, or use {DEFAULT_HOST}"
+            f"{f'{address.host} (--host)' if is_given else 'an address beyond loopback'} is open to other machines, so "
+            f"it needs access tokens under listen.auth.tokens; {_NAME_A_TOKEN}, or use {DEFAULT_HOST}"
         )
 
     @field_validator("http2", "metrics")
     @classmethod
     def _with_port(cls, address: Address | None, info: ValidationInfo) -> Address | None:
-        others = {f"listen.{key}": info.data.get(key) for key in ("address", "http2")}
-        errors_below(_port_problems((), address, others))
+        assert isinstance(info.context, Expander)
+        others = {_endpoint(info.context.given_address): info.data.get("address")}
+        errors_below(_port_problems((), address, {**others, "listen.http2": info.data.get("http2")}))
         return address
+
+
+def _endpoint(given: GivenAddress) -> str:
+    """The name of what says at which port the endpoint is."""
+    return "listen.address" if given[1] is None else "--port"
 
 
 def _port_problems(place: tuple[str, ...], address: Address | None, others: Mapping[str, Address | None]) -> Problems:
@@ -1737,6 +1752,13 @@ def _rule_caller_problems(consent: Consent, callers: Collection[str]) -> Problem
                     yield ("consent", *place, key, n, *path), error
 
 
+def _listeners(listen: Listen | None, fleet: Fleet | None, given: GivenAddress) -> dict[str, Address | None]:
+    """The addresses of a host by the names of what says their ports, but for that of the console."""
+    found = {f"listen.{key}": getattr(listen, key, None) for key in ("http2", "metrics")}
+    inner = None if fleet is None or fleet.inner is None else fleet.inner.listen
+    return {_endpoint(given): getattr(listen, "address", None), **found, "fleet.inner.listen": inner}
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Config(Strict):
     """A whole configuration file.
@@ -1753,8 +1775,8 @@ class Config(Strict):
     notices: Internal[tuple[str, ...]] = ()
     unapproved: Internal[frozenset[str]] = field(default=frozenset(), compare=False)
     """The servers of a desktop host's file for a project that no file says that this host may start."""
-    given_address: Internal[Address | None] = None
-    """The address that holds instead of that of the file."""
+    given_address: Internal[GivenAddress] = (None, None)
+    """What holds instead of `listen.address` of the file."""
     answers: Internal[Mapping[str, Secret]] = field(default_factory=empty_map, hash=False)
     in_background: Internal[bool] = False
     """The host lacks the environment of a terminal, and a server waits for a client that has a missing variable."""
@@ -1867,11 +1889,9 @@ class Config(Strict):
     @field_validator("fleet", "console")
     @classmethod
     def _with_ports(cls, spec: Fleet | ConsoleSpec | None, info: ValidationInfo) -> Fleet | ConsoleSpec | None:
-        listen, fleet = info.data.get("listen"), info.data.get("fleet")
-        others = {f"listen.{key}": getattr(listen, key, None) for key in ("address", "http2", "metrics")}
+        assert isinstance(info.context, Expander)
+        others = _listeners(info.data.get("listen"), info.data.get("fleet"), info.context.given_address)
         if isinstance(spec, ConsoleSpec):
-            if fleet is not None and fleet.inner is not None:
-                others["fleet.inner.listen"] = fleet.inner.listen
             errors_below(_port_problems(("address",), spec.address, others))
         elif spec is not None and spec.inner is not None:
             errors_below(_port_problems(("inner", "listen"), spec.inner.listen, others))
@@ -1949,6 +1969,17 @@ class Config(Strict):
             text = "whoever is told could not answer; add console or terminal to ask.answers, or remove notify"
             errors_below([(("notify",), InvalidValue(text))])
         return ask
+
+    def redirect_notices(self) -> Iterator[str]:
+        """The ports of logins that a listener of the host has too."""
+        console = None if self.console is None else self.console.address
+        others = {**_listeners(self.listen, self.fleet, self.given_address), "console.address": console}
+        for id, spec in self.servers.items():
+            oauth = spec.oauth if isinstance(spec, HttpServer) else None
+            if oauth is None or oauth.redirect_port is None or oauth.grant is not OAuthGrant.AUTHORIZATION_CODE:
+                continue
+            for _, problem in _port_problems((), Address(DEFAULT_HOST, oauth.redirect_port), others):
+                yield f"servers.{id}.oauth.redirect_port: {problem}; no login can begin while a host listens there"
 
     def message_memory(self, capacity: Capacity) -> int:
         """The bytes of `memory` that are left for messages while there is room for so many idle clients."""

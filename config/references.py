@@ -199,6 +199,10 @@ def mask(raw: str) -> str:
     return _REFERENCE.sub(lambda match: "${" if match[0] == _ESCAPE else HIDDEN, raw)
 
 
+GivenAddress = tuple[str | None, int | None]
+"""An IP address and a port that the command line gives; None where those of the file hold."""
+
+
 @dataclass(frozen=True, repr=False)
 class Expander:
     """Fills in references.
@@ -206,7 +210,7 @@ class Expander:
     `may_be_empty`: a file without a server is no mistake. `inputs` gives the values of `${input:ID}`, which a desktop
     host asks its user for, None where there is none; without `inputs`, the form is not known. References to the
     variables `may_be_unset` stay as they are written while these are not set. `stopped` are further servers of the
-    file, of which nothing is known."""
+    file, of which nothing is known. `given_address` holds instead of `listen.address`."""
 
     environ: Mapping[str, str]
     folder: Path
@@ -214,6 +218,7 @@ class Expander:
     inputs: Callable[[str], str | None] | None = None
     may_be_unset: frozenset[str] = frozenset()
     stopped: frozenset[str] = frozenset()
+    given_address: GivenAddress = (None, None)
 
     def expand(self, raw: str) -> Expanded:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""

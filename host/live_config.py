@@ -196,9 +196,8 @@ class LiveConfig:
             answers=present.answers,
             in_background=present.in_background,
             handed_over=MappingProxyType(dict(handed_over)),
+            given_address=present.given_address,
         )
-        if (address := present.given_address) is not None:
-            config = replace(config, listen=replace(config.listen, address=address), given_address=address)
         return self._settled(config)
 
     def _settled(self, config: Config) -> Config:

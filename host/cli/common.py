@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from config import Config
+    from config.references import GivenAddress
     from host.cli.targets import DecisionScope
     from host.source import Endpoint
     from host.storage.directory import State
@@ -326,21 +327,28 @@ def users_config() -> Path:
     return Path(relay.users_config(os.environ))
 
 
-def load_config(file: str, *, may_ask: bool = False, in_background: bool = False) -> Config:
+def load_config(
+    file: str,
+    *,
+    may_ask: bool = False,
+    in_background: bool = False,
+    given_address: GivenAddress = (None, None),
+) -> Config:
     """The configuration, with its notices on standard error. If it is invalid, all problems are printed and the command
     ends.
 
     Args:
         may_ask: the inputs of a desktop host's file may be asked for on the terminal, if there is one.
         in_background: servers may lack variables, which clients hand over.
+        given_address: holds instead of that of the file.
     """
     from config import ConfigError, load
 
     try:
         if may_ask and sys.stdin.isatty():
-            config = load(file, ask=ask_for_input)
+            config = load(file, ask=ask_for_input, given_address=given_address)
         else:
-            config = load(file, in_background=in_background)
+            config = load(file, in_background=in_background, given_address=given_address)
     except ConfigError as problem:
         print(problem, file=sys.stderr)
         if not may_ask and not sys.stdin.isatty() and (unset := _unset_variables(file)):

@@ -192,32 +192,30 @@ def _deciding_line(config: str, server: str, explanation: Mapping[str, Any]) -> 
     """The line of the file that has the rule, or in whose section one would stand, and its key. Empty if no key
     decides, or the file cannot be read, or is a desktop host's, which has other keys."""
     from config import ConfigError
-    from config.load import place_of, read_file, where_of
+    from config.load import place_of, read_file, rules_in, where_of
     from config.model import ENTRY_RULES
+    from host.policy.rules import rule_text
+    from host.sanitize import visible
 
     key, _, text = explanation["rule"].partition(": ")
     if key.partition(".")[0] not in {"trust", *ENTRY_RULES}:
         return ""
     section = ("defaults",) if explanation["origin"] else ("servers", server)
     path: tuple[str | int, ...] = (*section, key) if key == "trust" else (*section, "consent", *key.split("."))
+    file = place_of(Path(config))
     try:
-        document, host = read_file(place_of(Path(config)))
+        document, host = read_file(file)
     except ConfigError:
         return ""
     found: Any = document.root
     for word in path:
         found = found.get(word) if isinstance(found, dict) else None
-    rules = found if isinstance(found, list) else []
-    fitting = [at for at, rule in enumerate(rules) if text == rule or (isinstance(rule, dict) and _begins(text, rule))]
-    path = (*path, *fitting) if len(fitting) == 1 else path
+    rules = rules_in(path, found, file.parent) if isinstance(found, list) else ()
+    path = (*path, *(at for at, rule in enumerate(rules) if visible(rule_text(rule)) == text))
     while path not in document.places:
         path = path[:-1]
     place = document.places[path]
     return "" if host else f"{config}:{(place.key or place.value).line}: {where_of(path)}"
-
-
-def _begins(text: str, rule: Mapping[str, Any]) -> bool:
-    return f"{text} ".startswith(f"{rule.get('name')} ")
 
 
 def _explain_server(target: DecisionTarget, server: str, whose: Mapping[str, str], as_json: bool) -> int:

@@ -96,7 +96,7 @@ def serve(
         config = _without_clients_values(load_config(file or find_config(), in_background=True))
         _check_audit(config)
         return _serve_relays(config, selection.open_state(), log_level)
-    config = _at(load_config(file or find_config(), may_ask=not stdio), ip, port)
+    config = load_config(file or find_config(), may_ask=not stdio, given_address=(_given_host(ip), port))
     if stdio:
         _check_audit(config)
     # Of a client over stdio; it needs the rules, whose import is left for later where a port is to open first.
@@ -260,27 +260,22 @@ def _without_clients_values(config: Config) -> Config:
     return replace(config, handed_over=taken)
 
 
-def _at(config: Config, ip: str | None, port: int | None) -> Config:
-    """The configuration with another address.
+def _given_host(written: str | None) -> str | None:
+    """The IP address of --host; None without one.
 
     Raises:
-        CommandFailed: that is no address, or one beyond loopback without access tokens.
+        CommandFailed: it is no IP address.
     """
-    from config import Address, is_loopback
+    from config import is_loopback
 
-    listen = config.listen
-    if ip is None and port is None:
-        return config
-    if ip is not None:
-        ip = "127.0.0.1" if ip == "localhost" else ip.strip("[]")
-        try:
-            beyond_loopback = not is_loopback(ip)
-        except ValueError:
-            raise CommandFailed("--host: expected an IP address or localhost", WRONG) from None
-        if beyond_loopback and listen.auth is None:
-            raise CommandFailed("--host: an address beyond loopback needs access tokens (listen.auth)", WRONG)
-    address = Address(listen.address.host if ip is None else ip, listen.address.port if port is None else port)
-    return replace(config, listen=replace(listen, address=address), given_address=address)
+    if written is None:
+        return None
+    host = "127.0.0.1" if written == "localhost" else written.strip("[]")
+    try:
+        is_loopback(host)
+    except ValueError:
+        raise CommandFailed("--host: expected an IP address or localhost", WRONG) from None
+    return host
 
 
 def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:

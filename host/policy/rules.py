@@ -340,7 +340,7 @@ class _KindRules:
 
     def _compiled(self, title: str, verdict: Verdict, rules: Iterable[Rule]) -> list[_CompiledRule]:
         """The rules of one list, ordered by text and not as in the file; rules without conditions come first."""
-        by_text = {f"{title}: {_rule_text(rule)}": rule for rule in rules}
+        by_text = {f"{title}: {rule_text(rule)}": rule for rule in rules}
 
         def order(text: str) -> tuple[bool, bool, bool, str]:
             rule = by_text[text]
@@ -623,7 +623,7 @@ def _is_conditional(rule: Rule) -> bool:
     return bool(rule.when) or rule.closed
 
 
-def _rule_text(rule: Rule) -> str:
+def rule_text(rule: Rule) -> str:
     """The text of a rule, complete, so that different rules have different texts."""
     plain = rule.pattern.isprintable() and " " not in rule.pattern and rule.pattern[:1] not in ("", '"')
     text = rule.pattern if plain else _json(rule.pattern)

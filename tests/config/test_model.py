@@ -17,6 +17,7 @@ from config import (
     Channel,
     Check,
     Condition,
+    ConfigError,
     Consent,
     ConsoleSpec,
     Elicitation,
@@ -46,7 +47,10 @@ from config import (
     UriRule,
     Verdict,
     is_loopback,
+    load,
 )
+from config.model import DEFAULT_ADDRESS
+from config.references import GivenAddress
 from tests.config.kit import lines, load_text, stdio
 
 LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
@@ -755,6 +759,72 @@ def test_two_listeners_have_two_ports(tmp_path: Path, written: str, said: str) -
     text = written.replace("AUTH", f"{{tokens: {{a: '{TOKEN}'}}}}").replace("FLEET", fleet)
     (found,) = lines(tmp_path, TOP.format(text))
     assert f"{said} has this port; expected another" in found
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "said"),
+    [
+        ((None, 9), "listen: {metrics: '127.0.0.1:9'}", "2:19: listen.metrics: --port has"),
+        ((None, 9), "listen: {address: '127.0.0.1:7', http2: '127.0.0.1:9'}", "2:41: listen.http2: --port has"),
+        (("127.0.0.2", None), "listen: {metrics: '127.0.0.2:8808'}", "2:19: listen.metrics: listen.address has"),
+        ((None, 9), "console: {address: '127.0.0.1:9'}", "2:20: console.address: --port has"),
+        (("0.0.0.0", None), "console: on", "0.0.0.0 (--host) is open to other machines"),
+        (("0.0.0.0", None), "listen: {path: /x}", "2:9: listen: 0.0.0.0 (--host) is open to other machines"),
+    ],
+)
+def test_the_address_that_is_given_counts(tmp_path: Path, given: GivenAddress, written: str, said: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(TOP.format(written))
+    with pytest.raises(ConfigError) as caught:
+        load(file, {}, given_address=given)
+    (problem,) = caught.value.problems
+    assert said in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "address"),
+    [
+        ((None, 9), "listen: {metrics: '127.0.0.1:8808'}", Address("127.0.0.1", 9)),
+        ((None, 0), "console: {address: '127.0.0.1:8808'}", Address("127.0.0.1", 0)),
+        (("127.0.0.2", None), "listen: {address: '0.0.0.0:7', http2: '127.0.0.1:7'}", Address("127.0.0.2", 7)),
+        (("::1", 9), "", Address("::1", 9)),
+        ((None, None), "", DEFAULT_ADDRESS),
+    ],
+)
+def test_a_file_needs_to_be_right_only_with_the_address_that_is_given(
+    tmp_path: Path, given: GivenAddress, written: str, address: Address
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(TOP.format(written))
+    made = load(file, {}, given_address=given)
+    assert (made.given_address, made.listen.address) == (given, address)
+
+
+@pytest.mark.parametrize(
+    ("port", "given", "more", "name"),
+    [
+        (8808, None, "", "listen.address"),
+        (7, 7, "", "--port"),
+        (9, None, "listen: {metrics: '127.0.0.1:9'}", "listen.metrics"),
+        (9, None, "console: {address: '127.0.0.1:9'}", "console.address"),
+        (9, None, "listen: {metrics: '127.0.0.2:9'}", ""),
+        (8808, 7, "", ""),
+    ],
+)
+def test_a_login_that_ends_at_a_port_of_the_host_is_told(
+    tmp_path: Path, port: int, given: int | None, more: str, name: str
+) -> None:
+    """It can be done while no host listens there, so the file is valid."""
+    file = tmp_path / "c.yaml"
+    file.write_text(f"servers: {{a: {{url: 'http://h/mcp', oauth: {{redirect_port: {port}}}}}}}\n{more}")
+    why = f"servers.a.oauth.redirect_port: {name} has this port; expected another; no login can begin while a host"
+    told = [each.startswith(why) for each in load(file, {}, given_address=(None, given)).notices]
+    assert told == ([True] if name else [])
+
+
+def test_a_client_that_needs_no_person_has_no_port_of_logins(tmp_path: Path) -> None:
+    oauth = "{redirect_port: 8808, grant: client_credentials, client_id: a, client_secret: b}"
+    assert load_text(tmp_path, f"servers: {{a: {{url: 'http://h/mcp', oauth: {oauth}}}}}").notices == ()
 
 
 METRICS = "metrics: '{}:9464'"

@@ -83,6 +83,20 @@ async def test_a_file_with_a_mistake_changes_nothing_until_it_is_right_again(fil
         assert await shown(world) == ["gh__one"]
 
 
+async def test_a_file_is_wrong_with_the_address_that_the_command_line_gave(file: Path) -> None:
+    with_tokens = "listen: {auth: {tokens: {t: 0123456789abcdef}}}\n"
+    async with opened(file, with_tokens + HEAD + PROGRAM + BOTH) as (_, live):
+        live.config = load(file, given_address=("0.0.0.0", 9))
+        for top, problem in (
+            ("", "0.0.0.0 (--host) is open to other machines"),
+            (f"{with_tokens[:-2]}, metrics: '127.0.0.1:9'}}\n", "listen.metrics: --port has this port"),
+        ):
+            save(file, top + HEAD + PROGRAM + BOTH)
+            assert (await live.reload()).failed
+            assert problem in live.file_problem
+        assert live.config.listen.tokens
+
+
 async def test_what_widens_in_a_saved_file_waits_for_the_person_who_has_seen_it(file: Path) -> None:
     async with opened(file, HEAD + PROGRAM + ONE_TOOL) as (world, live):
         save(file, HEAD + PROGRAM + BOTH)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -310,7 +311,8 @@ servers:
     ("server", "tool", "arguments", "line", "key"),
     [
         ("gh", "get", {}, 0, ""),
-        ("gh", "create", {"a": "1"}, 9, "servers.gh.consent.tools.ask"),  # two begin alike
+        ("gh", "create", {"a": "1"}, 10, "servers.gh.consent.tools.ask[0]"),  # two begin alike
+        ("gh", "create", {"a": "2"}, 11, "servers.gh.consent.tools.ask[1]"),
         ("gh", "wipe", {}, 14, "servers.gh.consent.tools.deny[0]"),
         ("gh", "nothing", {}, 16, "servers.gh.consent.tools.deny[2]"),
         ("gh", "other", {}, 8, "servers.gh.consent.tools.allow"),
@@ -343,6 +345,70 @@ def test_the_line_that_decides_is_named_unless_it_allows(
         assert changes == ([f"  to change:   {stopped.file}:{line}: {key}"] if key else [])
         stopped.run("explain", *words, "--json")
         assert json.loads(capsys.readouterr().out)["to_change"] == (f"{stopped.file}:{line}: {key}" if key else "")
+
+
+CHOSEN = """\
+servers:
+  gh:
+    url: http://127.0.0.1:9/mcp
+    consent:
+      tools:
+        deny:
+          - {name: "two words"}
+          - name: "create*"
+            claims: destructive
+          - {name: "create*", callers: [ci]}
+      resources:
+        ask: [{uri: "x://a/*"}, "x://b", "x://${env:USER}/**"]
+        deny:
+          - x://c/*
+          - uri: x://c/**
+      prompts:
+        ask:
+          - name: "review"
+            when: {a: {eq: "1"}}
+            closed: true
+callers: {ci: {token: t}}
+listen: {auth: {tokens: {t: "0123456789abcdef"}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "key"),
+    [
+        (["--tool", "two words"], 7, "tools.deny[0]"),
+        (["--tool", "create"], 8, "tools.deny[1]"),
+        (["--tool", "create", "--caller", "ci"], 10, "tools.deny[2]"),
+        (["--resource", "x://a/1"], 12, "resources.ask[0]"),
+        (["--resource", "x://b"], 12, "resources.ask[1]"),
+        (["--resource", "x://me/1"], 12, "resources.ask[2]"),
+        (["--resource", "x://c/1"], 14, "resources.deny[0]"),
+        (["--resource", "x://c/1/2"], 15, "resources.deny[1]"),
+        (["--template", "x://c/{id}"], 14, "resources.deny[0]"),
+        (["--prompt", "review", "--args", '{"a": "1"}'], 18, "prompts.ask[0]"),
+    ],
+)
+def test_the_line_of_a_rule_is_named_in_whatever_way_it_chooses(
+    words: Sequence[str],
+    line: int,
+    key: str,
+    stopped: Stopped,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("USER", "me")
+    stopped.file.write_text(CHOSEN)
+    offered = {
+        Kind.TOOL: {name: json.dumps({"name": name}).encode() for name in ("two words", "create")},
+        Kind.PROMPT: {"review": b'{"name":"review"}'},
+        Kind.TEMPLATE: {"x://{+all}": b'{"uriTemplate":"x://{+all}"}', "x://c/{id}": b'{"uriTemplate":"x://c/{id}"}'},
+    }
+    for kind, definitions in offered.items():
+        stopped.inside(partial(observe, server="gh", kind=kind, offered=definitions))
+    stopped.run("definitions", "approve", "--yes")
+    capsys.readouterr()
+    stopped.run("explain", "--server", "gh", *words, "--json")
+    assert json.loads(capsys.readouterr().out)["to_change"] == f"{stopped.file}:{line}: servers.gh.consent.{key}"
 
 
 def test_a_call_that_a_person_refused_is_explained_too(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:

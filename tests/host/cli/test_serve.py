@@ -81,7 +81,7 @@ def test_a_state_directory_of_others_is_exit_code_2(tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--host", "0.0.0.0"], "an address beyond loopback needs access tokens"),
+        (["--host", "0.0.0.0"], "0.0.0.0 (--host) is open to other machines, so it needs access tokens"),
         (["--host", "example.com"], "expected an IP address or localhost"),
     ],
 )
