@@ -33,6 +33,10 @@ class Reason(StrEnum):
     """There is no such entry."""
     UNCONFIRMED = "unconfirmed"
     """A person would have to confirm it, and nobody is asked for such a request."""
+    UNAVAILABLE = "unavailable"
+    """The server is not there, or did not start in time: the request was permitted, and not sent."""
+    LIMITED = "limited"
+    """A limit is reached: the request was permitted, and not sent."""
     AMBIGUOUS = "ambiguous"
     """Readers of the message may take it for different ones."""
     NO_TOKEN = "no token"
@@ -50,6 +54,8 @@ SENTENCES = {
     Reason.HELD: "its definition is held",
     Reason.MISSING: "there is none",
     Reason.UNCONFIRMED: "it needs a person's consent",
+    Reason.UNAVAILABLE: "its server is unavailable",
+    Reason.LIMITED: "a limit is reached",
     Reason.AMBIGUOUS: "the message can be read in two ways",
     Reason.NO_TOKEN: "no access token",
     Reason.WRONG_TOKEN: "an unknown token",

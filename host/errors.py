@@ -63,6 +63,8 @@ class ColonnadeError(Exception):
     """
 
     code: int
+    is_recorded = False
+    """Whether the audit says of the request that it ended so."""
 
     def __init__(self, message: str, *, data: Raw | None = None) -> None:
         super().__init__(message)

@@ -56,7 +56,7 @@ _WIDTHS = (19, 16, 16, 14, 28, 7, 16, 10, 9, 16)
     "--outcome",
     metavar="WORD",
     help="Only calls that ended so: answered, error, failed, called, pending, unknown; or requests that were refused "
-    "because they are denied, held, missing.",
+    "because they are denied, held, missing, or permitted, and not sent: unavailable, limited.",
 )
 @click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="The most calls.")
 @click.option("--follow", is_flag=True, help="Go on with calls as they end.")

@@ -672,6 +672,7 @@ class RequestRecord(Struct, eq=False):
     def fail(self, problem: BaseException) -> None:
         """Write the outcome of a request that ended with this exception."""
         if isinstance(problem, ColonnadeError):
+            problem.is_recorded |= self.open is not None
             self.end(f"error {problem.code}")
         else:
             self.end("failed" if isinstance(problem, Exception) else "called off")

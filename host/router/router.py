@@ -31,6 +31,9 @@ from host.errors import (
     ServerErrorResponse,
     SessionLost,
     StaleApproval,
+    TimedOut,
+    TooManyRequests,
+    TooManyResources,
     Unavailable,
     UnknownEntry,
     UnknownState,
@@ -152,9 +155,16 @@ class Router:
         except (UnknownEntry, ResourceNotFound):
             self._record_attempt(exchange)
             raise
+        except TooManyRequests as refusal:
+            self._record_unsent(exchange, Reason.LIMITED, refusal)
+            raise
         except UpstreamError as failure:
             if isinstance(failure, StaleApproval):
                 self._record_attempt(exchange, is_stale=True)
+            elif isinstance(failure, TooManyResources):
+                self._record_unsent(exchange, Reason.LIMITED, failure)
+            elif isinstance(failure, Unavailable | TimedOut):
+                self._record_unsent(exchange, Reason.UNAVAILABLE, failure)
             if method != TOOLS_CALL.name:
                 raise
             return failed_call(failure)
@@ -214,6 +224,12 @@ class Router:
             return
         why_refused = reason or why.get(server, Reason.MISSING)
         self._count_attempt(why_refused, kind.value, name, server, caller, exchange.address)
+
+    def _record_unsent(self, exchange: Exchange, reason: Reason, failure: ColonnadeError) -> None:
+        """Record that a permitted request was not sent, unless the audit has its decision and outcome."""
+        if not failure.is_recorded:
+            failure.is_recorded = True
+            self._record_attempt(exchange, reason)
 
     def _shows_none(self, kind: Kind, caller: Caller) -> bool:
         """Whether a name of this kind may show no server."""

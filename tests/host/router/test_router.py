@@ -16,7 +16,20 @@ import trio.lowlevel
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import CallerSpec, Channel, Check, Condition, Consent, Eras, Isolation, KindConsent, Limits, Rule, Trust
+from config import (
+    CallerSpec,
+    Channel,
+    Check,
+    Condition,
+    Consent,
+    Eras,
+    Isolation,
+    KindConsent,
+    Limits,
+    Rate,
+    Rule,
+    Trust,
+)
 from config.views import ALL, NameStyle, ViewNames, ViewServer, ViewSpec
 from host.attempts import Reason
 from host.downstream.sessions import Session
@@ -243,6 +256,36 @@ async def test_an_attempt_on_something_denied_is_recorded_and_one_on_nothing_wit
         with pytest.raises(Refusal):
             await client.call("b__x")
         assert refused(world) == [(Reason.MISSING, "tool", "b__x", "")]
+
+
+async def test_a_permitted_request_that_cannot_be_sent_is_recorded(autojump_clock: MockClock) -> None:
+    """One that was sent has a decision and an outcome instead."""
+
+    async def empty(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    async def answer(params: dict[str, Any]) -> object:
+        server.dies()
+        await trio.sleep_forever()
+
+    server = ScriptedServer("a", tools=["x"], prompts=["p"], answers={"tools/call": answer})
+    limited = ScriptedServer("b", tools=["x"], limits=Limits(calls=Rate(1, 60)), answers={"tools/call": empty})
+    async with open_client(server, limited) as (world, client, _):
+        assert not (await client.call("b__x")).get("isError")
+        with pytest.raises(Refusal, match="429"):
+            await client.call("b__x")
+        assert refused(world) == [(Reason.LIMITED, "tool", "b__x", "b")]
+        server.connections = -100
+        assert (await client.call("a__x"))["isError"]
+        assert refused(world) == []
+        await wait_all_tasks_blocked()
+        assert (await client.call("a__x"))["isError"]
+        with pytest.raises(Refusal, match="503"):
+            await client.request("prompts/get", {"name": "a__p"})
+        assert refused(world) == [
+            (Reason.UNAVAILABLE, "tool", "a__x", "a"),
+            (Reason.UNAVAILABLE, "prompt", "a__p", "a"),
+        ]
 
 
 async def test_an_attempt_on_something_held_is_recorded() -> None:
