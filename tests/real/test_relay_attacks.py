@@ -58,14 +58,14 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("ending", [".relay", ".new", ".lock", ".log", ".relay.start"])
 @pytest.mark.parametrize("what", PLANTED)
-def test_what_is_planted_is_replaced_or_named(tmp_path: Path, ending: str, what: str) -> None:
-    """And nothing is written to where a link leads."""
+def test_what_is_planted_is_replaced_or_named(tmp_path: Path, what: str) -> None:
+    """And nothing is written to where a link leads. The other files: tests/host/downstream/test_relays.py, and for the
+    right to start a host tests/host/test_relay.py."""
     precious = tmp_path / "precious"
     precious.write_text("precious")
     with configured(tmp_path) as file:
-        path = run_file(file, ending)
+        path = run_file(file, ".log")
         PLANTED[what](path)
         with relay(file) as client:
             client.say(initialize("2025-11-25", id=0))

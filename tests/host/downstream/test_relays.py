@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import socket
 from array import array
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -84,13 +85,33 @@ def state(tmp_path: Path) -> State:
     return open_state(tmp_path / "state")
 
 
-async def test_a_socket_that_cannot_be_made_is_a_plain_error(state: State) -> None:
-    """A host at a URL goes on without relays then."""
-    await trio.Path(socket_path(str(state.path), SOURCE)).mkdir()
-    with open_relay_claim(state, Path(SOURCE)) as claim:
-        assert claim is not None
-        with pytest.raises(StateError, match="unless it is removed"):
+PLANTED: dict[str, Callable[[Path], object]] = {
+    "a folder": lambda path: path.mkdir(),
+    "a named pipe": os.mkfifo,
+    "a link": lambda path: path.symlink_to(path.parent.parent.parent / "precious"),
+    "a file": lambda path: path.write_text("planted"),
+}
+
+
+@pytest.mark.parametrize("ending", [".relay", ".new", ".lock"])
+@pytest.mark.parametrize("what", PLANTED)
+async def test_what_is_planted_is_replaced_or_named(state: State, ending: str, what: str) -> None:
+    """And nothing is written to where a link leads. Where it stands in the way, a host at a URL goes on without
+    relays."""
+    precious, path = state.path.parent / "precious", Path(socket_path(str(state.path), SOURCE)).with_suffix(ending)
+    precious.write_text("precious")
+    PLANTED[what](path)
+    if what == "a folder" or (what, ending) == ("a link", ".lock"):
+        with (
+            pytest.raises(StateError, match=f"^{re.escape(str(path))} cannot be used: .+ unless it is removed"),
+            open_relay_claim(state, Path(SOURCE)) as claim,
+        ):
+            assert claim is not None
             await Desk(state).relays.serve(claim)
+    else:
+        async with serving(state) as here:
+            assert await here.hello() == ACCEPTED
+    assert precious.read_text() == "precious"
 
 
 async def test_a_relay_is_a_client_with_the_values_that_it_hands_over(state: State) -> None:
