@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp.client.stdio import StdioServerParameters
 
 from config.desktop.entry_form import ENTRY_FORMS
@@ -43,23 +42,27 @@ def entry_of(home: Path, name: str) -> dict[str, Any]:
     return entry
 
 
-@pytest.mark.parametrize("name", [host.name for host in HOSTS])
-async def test_a_host_lists_the_tools_of_all_servers(name: str, tmp_path: Path) -> None:
+def started_by(home: Path, name: str) -> tuple[str, ...]:
+    """The command with which a host starts what stands in its file."""
+    entry = entry_of(home, name)
+    words = entry.get("command") or entry["cmd"]
+    return (*(words if isinstance(words, list) else [words]), *entry.get("args", []))
+
+
+async def test_all_hosts_list_the_tools_of_all_servers(tmp_path: Path) -> None:
+    """Files of any form lead to one command, which is started once for all of them."""
     servers = {"a": recorder(tmp_path / "a.log"), "b": recorder(tmp_path / "b.log")}
     file = write_config(tmp_path, servers, daemon={"idle": "1s"})
-    colonnade(tmp_path, "connect", name, "--config", str(file), "--yes")
-    entry = entry_of(tmp_path, name)
-    words = entry.get("command") or entry["cmd"]
-    command, *before = words if isinstance(words, list) else [words]
+    names = [host.name for host in HOSTS]
+    colonnade(tmp_path, "connect", *names, "--config", str(file), "--yes")
+    commands = {started_by(tmp_path, name) for name in names}
+    ((command, *arguments),) = commands
     started = StdioServerParameters(
-        command=command,
-        args=[*before, *entry.get("args", [])],
-        cwd="/",
-        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        command=command, args=arguments, cwd="/", env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     )
     async with sdk(started) as client:
         assert {"a__echo", "b__echo"} < set(await client.names())
-    colonnade(tmp_path, "disconnect", name, "--yes")
+    colonnade(tmp_path, "disconnect", *names, "--yes")
     until(lambda: not host_of(file), "the host in the background has ended")
 
 
