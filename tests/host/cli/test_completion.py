@@ -6,15 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from host.cli.command_line import colonnade
+from host.cli.command_line import colonnade, run
 from host.cli.common import COMPLETE_VARIABLE
 from host.cli.completion import SHELLS, Bash
-from tests.real.running import BIN, COLONNADE, ROOT, beside, serving, write_config
+from host.cli.exit_codes import DONE, FAILED
+from tests.real.running import BIN, ROOT, beside, serving, write_config
 
 WORDS = {
     "colonnade gr": ["grants"],
@@ -31,54 +32,70 @@ WORDS = {
 """What is typed, and what is offered."""
 
 
-def environment(folder: Path) -> dict[str, str]:
-    return {**beside(folder / "x"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+NAMES = {
+    "colonnade connect gem": "gemini",
+    "colonnade logs w": "words",
+    "colonnade call words__c": "words__count",
+    "colonnade explain --server = words --tool co": "count",
+    "colonnade read wo": "words+words://alphabet",
+    "colonnade read words+words : //a": "//alphabet",
+}
+"""The same with names of a running host. Bash takes a URI for several words, and replaces the last of them."""
+
+Answer = Callable[..., list[str]]
 
 
-def shell(folder: Path, *command: str, **more: str) -> str:
-    env = {**environment(folder), **more}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env, cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Answer:
+    """What the script of a shell is answered, line by line."""
+
+    def answered(shell: str, words: str, word: str) -> list[str]:
+        variables = {"COMP_WORDS": words, "COMP_CWORD": word, "COLONNADE_STATE": str(tmp_path / "state")}
+        for name, value in {**variables, COMPLETE_VARIABLE: f"{shell}_complete"}.items():
+            monkeypatch.setenv(name, value)
+        assert run([]) == DONE
+        assert not (tmp_path / "state").exists(), "completion makes no state directory"
+        return capsys.readouterr().out.splitlines()
+
+    return answered
+
+
+@pytest.mark.parametrize(("typed", "offered"), WORDS.items())
+def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str], answer: Answer) -> None:
+    words = typed.split()
+    assert answer("bash", "\n".join(words), str(len(words) - 1)) == [f"plain,{each}" for each in offered]
 
 
 IN_BASH = """
 eval "$(colonnade completion bash)"
-COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+complete -p colonnade
 compopt() { :; }  # works in a completion only
-_colonnade_completion colonnade
-printf '%s\\n' "${COMPREPLY[@]}"
+for typed; do
+  COMPREPLY=() COMP_WORDS=($typed) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  _colonnade_completion colonnade
+  printf '%s\\n' "${COMPREPLY[*]}"
+done
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("typed", "offered"), WORDS.items())
-def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
-    assert shell(tmp_path, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("colonnade logs w", ["words"]),
-        ("colonnade call words__c", ["words__count"]),
-        ("colonnade explain --server = words --tool co", ["count"]),
-        ("colonnade read wo", ["words+words://alphabet"]),
-        ("colonnade read words+words : //a", ["//alphabet"]),
-    ],
-)
-def test_bash_offers_names_of_the_running_host(typed: str, offered: list[str], served: Path) -> None:
-    """It takes a URI for several words, and replaces the last of them."""
-    assert shell(served, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("served")
+def test_bash_offers_names_of_the_running_host(tmp_path: Path) -> None:
     words = {"command": [sys.executable, str(ROOT / "examples" / "quickstart" / "words.py")]}
-    with serving(write_config(folder, {"words": words}), "words"):
-        yield folder
+    file = write_config(tmp_path, {"words": words})
+    with serving(file, "words"):
+        done = subprocess.run(
+            ["bash", "--norc", "-c", IN_BASH, "bash", *NAMES],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**beside(file), "PATH": f"{BIN}:{os.environ['PATH']}"},
+            cwd=tmp_path,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    registered, *offered = done.stdout.splitlines()
+    assert "-F _colonnade_completion colonnade" in registered
+    assert offered == list(NAMES.values())
 
 
 @pytest.mark.parametrize(
@@ -99,44 +116,33 @@ def test_words_that_bash_took_apart_are_joined(
     assert Bash(colonnade, {}, "colonnade", COMPLETE_VARIABLE).get_completion_args() == found
 
 
-@pytest.mark.slow
-def test_bash_has_the_completion_for_the_command(tmp_path: Path) -> None:
-    script = 'eval "$(colonnade completion bash)"; complete -p colonnade'
-    assert "-F _colonnade_completion colonnade" in shell(tmp_path, "bash", "--norc", "-c", script)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SHELLS)
-def test_the_script_of_every_shell(name: str, tmp_path: Path) -> None:
+def test_the_script_of_every_shell(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It asks by the variable that is answered; the shell itself reads it without an error, where there is one."""
-    script = shell(tmp_path, COLONNADE, "completion", name)
+    assert run(["completion", name]) == DONE
+    script = capsys.readouterr().out
     assert f"{COMPLETE_VARIABLE}={name}_complete" in script
     assert "colonnade" in script
     if shutil.which(name) is not None:
         file = tmp_path / "script"
         file.write_text(script)
-        assert shell(tmp_path, name, "-n", str(file)) == ""
+        done = subprocess.run([name, "-n", str(file)], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "separator"), [("zsh", "\n"), ("fish", "\t")])
-def test_other_shells_are_answered_in_their_way(name: str, separator: str, tmp_path: Path) -> None:
+def test_other_shells_are_answered_in_their_way(name: str, separator: str, answer: Answer) -> None:
     """With the summaries of the commands, which these shells show."""
-    words = {"COMP_WORDS": "colonnade co", "COMP_CWORD": "co" if name == "fish" else "1"}
-    offered = shell(tmp_path, COLONNADE, **words, **{COMPLETE_VARIABLE: f"{name}_complete"})
+    offered = "\n".join(answer(name, "colonnade co", "co" if name == "fish" else "1"))
     assert f"console{separator}Print a link that opens the web console once." in offered
     assert f"completion{separator}" in offered
 
 
-@pytest.mark.slow
-def test_files_are_completed_by_the_shell(tmp_path: Path) -> None:
-    words = {"COMP_WORDS": "colonnade serve ", "COMP_CWORD": "2", COMPLETE_VARIABLE: "bash_complete"}
-    assert shell(tmp_path, COLONNADE, **words) == "file,\n"
-    assert not (tmp_path / "state").exists(), "completion makes no state directory"
+def test_files_are_completed_by_the_shell(answer: Answer) -> None:
+    assert answer("bash", "colonnade serve ", "2") == ["file,"]
 
 
-@pytest.mark.slow
-def test_an_unknown_shell_is_no_crash(tmp_path: Path) -> None:
-    env = {**environment(tmp_path), COMPLETE_VARIABLE: "tcsh_complete"}
-    done = subprocess.run([COLONNADE], capture_output=True, text=True, timeout=60, check=False, env=env)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+def test_an_unknown_shell_is_no_crash(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(COMPLETE_VARIABLE, "tcsh_complete")
+    assert run([]) == FAILED
+    assert capsys.readouterr() == ("", "")

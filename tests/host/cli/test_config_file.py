@@ -89,14 +89,49 @@ def test_views_are_said_with_whose_they_are(tmp_path: Path, capsys: pytest.Captu
     ]
 
 
+def test_programs_and_folders_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No error of the file, which may be for another machine: exit code 0."""
+    file = tmp_path / "elsewhere.yaml"
+    file.write_text(
+        "servers:\n"
+        "  a: {command: [no-such-program, secret]}\n"
+        "  b: {command: [python3], cwd: /no/such}\n"
+        "  c: {command: [/no/such/program, secret]}\n"
+        "  d: {command: [./elsewhere.yaml, secret]}\n"
+    )
+    assert run(["check", str(file)]) == DONE
+    assert capsys.readouterr().err.splitlines() == [
+        'a: notice: the program "no-such-program" was not found on PATH: install it, or correct the command, or write '
+        "its path",
+        'b: notice: the program "python3" cannot be started in the folder "/no/such": make that folder, or name '
+        "another one",
+        'c: notice: the program "program" was not found at "/no/such/program": install it, or correct the command',
+        'd: notice: the program "elsewhere.yaml" is not executable: make it so (chmod +x), or put its interpreter '
+        "before it in the command",
+    ]
+
+
 def test_every_problem_of_a_file_is_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "colonnade.yaml"
-    file.write_text("servers:\n  a: {commnd: [x]}\nlistn: 1\n")
+    """With its place: file, line and column."""
+    file = tmp_path / "wrong.yaml"
+    file.write_text("servers:\n  a:\n    command: [x]\n    timeuot: 5s\n    timeout: 60\n")
     assert run(["check", str(file)]) == WRONG
     out, err = capsys.readouterr()
     assert out == ""
-    assert len(err.splitlines()) >= 2
-    assert all(line.startswith(f"{file}:") for line in err.splitlines())
+    first, second = err.splitlines()
+    assert first == f'{file}:4:5: servers.a.timeuot: unknown key; did you mean "timeout"?'
+    assert second.startswith(f"{file}:5:14: servers.a.timeout: ")
+
+
+@pytest.mark.parametrize("command", [["check"], ["serve"], ["serve", "--stdio", "--own"], ["list", "--config"]])
+def test_a_missing_file_is_said_by_every_command(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLONNADE_STATE", str(tmp_path / "state"))
+    assert run([*command, str(tmp_path / "none.yaml")]) == WRONG
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "none.yaml" in err
 
 
 def test_a_fleet_that_could_not_start_is_not_ok(

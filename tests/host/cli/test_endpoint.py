@@ -75,15 +75,21 @@ def test_a_view_is_named_in_the_url_or_in_the_file(tmp_path: Path, capsys: pytes
     assert [each for each in state.rglob("*") if each.is_file()] == []  # no host is started for it
 
 
+@pytest.mark.parametrize("command", [["list"], ["call", "a__echo"]])
 def test_an_endpoint_that_is_not_there(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """No state directory is made: the endpoint may be another user's."""
     state = tmp_path_factory.mktemp("home") / "state"
     monkeypatch.setenv("COLONNADE_STATE", str(state))
-    assert run(["list", "--url", URL, "--header", "Authorization: Bearer sesame"]) == UNREACHED
-    said = capsys.readouterr().err
+    assert run([*command, "--url", URL, "--header", "Authorization: Bearer sesame"]) == UNREACHED
+    out, said = capsys.readouterr()
+    assert out == ""
     assert said.startswith(f"colonnade: {URL}: ")
+    assert "connection refused" in said
     assert "sesame" not in said
     assert not state.exists()
 
