@@ -144,7 +144,17 @@ def test_with_another_value_of_a_rule_or_another_program_nothing_is_answered(
     assert not left.says()
 
 
+def test_what_another_version_has_left_is_not_answered(left: Left) -> None:
+    left.body["colonnade"] = "0.0.0"
+    left.write()
+    assert not left.says()
+
+
 def test_only_the_holder_of_the_key_can_make_it(left: Left) -> None:
+    content = left.path.read_bytes()
+    for planted in (content.replace(b"tools", b"evils"), content[1:]):
+        left.path.write_bytes(planted)
+        assert not left.says()
     left.write(b"x" * 32)
     assert not left.says()
     left.path.write_bytes(b"")

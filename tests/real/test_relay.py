@@ -266,52 +266,48 @@ def test_the_first_lists_are_read_to_their_end_after_the_last_client(tmp_path: P
             assert b"late__x" in client.answer(request(1, "tools/list"))
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28", "1.0"])
-def test_lists_are_answered_before_a_host_runs(tmp_path: Path, revision: str) -> None:
+def test_lists_are_answered_before_a_host_runs(tmp_path: Path) -> None:
     """And they are those that a host answers."""
-    meta = {"io.modelcontextprotocol/protocolVersion": revision, "io.modelcontextprotocol/clientCapabilities": {}}
-    stateless = {"_meta": meta} if revision == "2026-07-28" else {}
-    first = request(7, "server/discover", **stateless) if stateless else initialize(revision, 7)
+    stateless_revision = "2026-07-28"
 
-    def ask(client: LineClient) -> list[bytes]:
-        heard = [client.answer(first)]
-        if not stateless:
+    def params(revision: str) -> dict[str, Any]:
+        meta = {"io.modelcontextprotocol/protocolVersion": revision, "io.modelcontextprotocol/clientCapabilities": {}}
+        return {"_meta": meta} if revision == stateless_revision else {}
+
+    def ask(client: LineClient, revision: str) -> list[bytes]:
+        sent = params(revision)
+        heard = [client.answer(request(7, "server/discover", **sent) if sent else initialize(revision, 7))]
+        if not sent:
             client.say(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
-        return [*heard, *(client.answer(request(8, f"{kind}/list", **stateless)) for kind in ("tools", "prompts"))]
+        return [*heard, *(client.answer(request(8, f"{kind}/list", **sent)) for kind in ("tools", "prompts"))]
 
-    with configured(tmp_path) as file:
+    with configured(tmp_path) as file, ExitStack() as clients:
         ended_host(file)
-        with relay(file) as cold:
-            with stopped_starts(file):
-                found = ask(cold)
-                cold.say(request(9, "tools/call", name="rec__echo", arguments={}, **stateless))
-                assert not host_of(file)
-            assert b'"result"' in cold.hear()
+        cold = {each: clients.enter_context(relay(file)) for each in ("2024-11-05", "2025-11-25", "2026-07-28", "1.0")}
+        with stopped_starts(file):
+            found = {revision: ask(client, revision) for revision, client in cold.items()}
+            for revision, client in cold.items():
+                client.say(request(9, "tools/call", name="rec__echo", arguments={}, **params(revision)))
+            assert not host_of(file)
+        for revision, client in cold.items():
+            assert b'"result"' in client.hear()
             with relay(file) as warm:
-                assert ask(warm) == found
+                assert ask(warm, revision) == found[revision]
 
 
-@pytest.mark.parametrize("change", ["configuration", "decision", "planted", "version"])
-def test_what_does_not_fit_is_not_answered(tmp_path: Path, change: str) -> None:
+def test_what_does_not_fit_is_not_answered(tmp_path: Path) -> None:
+    """Such as what was decided since. What else there is: tests/host/test_relay_start.py."""
     with configured(tmp_path, "standard") as file:
         ended_host(file)
-        (answers,) = file.parent.glob("state/configs/*/first-answers")
-        if change == "configuration":
-            file.write_text(file.read_text() + " ")
-        elif change == "decision":
-            revoke = [COLONNADE, "definitions", "revoke", "rec", "tool", "echo", "--config", str(file)]
-            subprocess.run(revoke, env=beside(file), check=True, capture_output=True)
-        else:
-            text = answers.read_bytes()
-            answers.write_bytes(text.replace(b"rec__echo", b"rec__evil") if change == "planted" else text[1:])
+        revoke = [COLONNADE, "definitions", "revoke", "rec", "tool", "echo", "--config", str(file)]
+        subprocess.run(revoke, env=beside(file), check=True, capture_output=True)
         with relay(file) as client:
             with stopped_starts(file):
                 client.say(initialize("2025-11-25"))
                 with pytest.raises(queue.Empty):
                     client.hear(0.5)
             assert b'"result"' in client.hear()
-            listed = client.answer(request(2, "tools/list"))
-            assert (b"rec__echo" in listed, b"rec__evil" in listed) == (change != "decision", False)
+            assert b"rec__echo" not in client.answer(request(2, "tools/list"))
 
 
 def test_the_lists_are_known_before_the_very_first_host(tmp_path: Path) -> None:

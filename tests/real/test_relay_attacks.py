@@ -232,7 +232,7 @@ def test_however_a_client_ends_nothing_stays_and_nothing_is_doubled(
     call_line = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"rec__hang","arguments":{"n":%d}}}'
     with configured(tmp_path) as file:
         hosts: set[int] = set()
-        for number, seconds in enumerate((0.0, 0.02, 0.1, 0.4, None)):
+        for number, seconds in enumerate((0.0, 0.1, None)):
             with relay(file) as client:
                 client.say(initialize("2025-11-25", id=0))
                 client.say(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')

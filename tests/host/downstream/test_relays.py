@@ -80,6 +80,12 @@ async def serving(state: State) -> AsyncIterator[Desk]:
             nursery.cancel_scope.cancel()
 
 
+async def serve(state: State) -> None:
+    with open_relay_claim(state, Path(SOURCE)) as claim:
+        assert claim is not None
+        await Desk(state).relays.serve(claim)
+
+
 @pytest.fixture
 def state(tmp_path: Path) -> State:
     return open_state(tmp_path / "state")
@@ -102,12 +108,8 @@ async def test_what_is_planted_is_replaced_or_named(state: State, ending: str, w
     precious.write_text("precious")
     PLANTED[what](path)
     if what == "a folder" or (what, ending) == ("a link", ".lock"):
-        with (
-            pytest.raises(StateError, match=f"^{re.escape(str(path))} cannot be used: .+ unless it is removed"),
-            open_relay_claim(state, Path(SOURCE)) as claim,
-        ):
-            assert claim is not None
-            await Desk(state).relays.serve(claim)
+        with pytest.raises(StateError, match=f"^{re.escape(str(path))} cannot be used: .+ unless it is removed"):
+            await serve(state)
     else:
         async with serving(state) as here:
             assert await here.hello() == ACCEPTED
