@@ -7,6 +7,8 @@ import shutil
 import socket
 import ssl
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,32 +34,41 @@ def with_tls(folder: Path, **more: Any) -> Path:
     return write_config(folder, {"a": recorder(folder / "a.log")}, listen=listen)
 
 
+@dataclass
+class Setting:
+    """A host with both addresses; `second` is the URL over HTTP/2."""
+
+    host: Running
+    second: str
+    certificate: Path
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    folder, port = tmp_path_factory.mktemp("https"), free_port()
+    with serving(with_tls(folder, http2=f"127.0.0.1:{port}"), "a") as host:
+        yield Setting(host, f"https://127.0.0.1:{port}/mcp", folder / "cert.pem")
+
+
 @SDK_LEAKS
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_sdks_client_calls_over_tls(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(with_tls(tmp_path), "a") as host:
-        assert host.url.startswith("https://127.0.0.1:")
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
-        async with Client(host.url, mode=mode, cache=None, read_timeout_seconds=PATIENCE) as client:
-            result = await client.call_tool("a__together", {"of": 1, "note": "n"})
-        assert not result.is_error
+async def test_the_sdks_client_calls_over_tls(mode: str, here: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert here.host.url.startswith("https://127.0.0.1:")
+    monkeypatch.setenv("SSL_CERT_FILE", str(here.certificate))
+    async with Client(here.host.url, mode=mode, cache=None, read_timeout_seconds=PATIENCE) as client:
+        result = await client.call_tool("a__together", {"of": 1, "note": "n"})
+    assert not result.is_error
 
 
-def with_http2(folder: Path) -> tuple[Path, str]:
-    """The file, and the URL over HTTP/2."""
-    port = free_port()
-    return with_tls(folder, http2=f"127.0.0.1:{port}"), f"https://127.0.0.1:{port}/mcp"
-
-
-def test_calls_share_one_connection_of_http_2(tmp_path: Path) -> None:
+def test_calls_share_one_connection_of_http_2(here: Setting) -> None:
     async def run() -> None:
-        context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        context = ssl.create_default_context(cafile=here.certificate)
         async with httpx.AsyncClient(http2=True, verify=context) as client:
 
             async def call(number: int) -> None:
                 params = {"name": "a__together", "arguments": {"of": 5, "note": str(number)}}
                 headers, message = stateless_request("tools/call", params, id=number)
-                response = await client.post(url, json=message, headers=headers)
+                response = await client.post(here.second, json=message, headers=headers)
                 assert (response.status_code, response.http_version) == (200, "HTTP/2")
                 assert (response.json()["id"], "isError" in response.json()["result"]) == (number, False)
 
@@ -65,32 +76,29 @@ def test_calls_share_one_connection_of_http_2(tmp_path: Path) -> None:
                 for number in range(5):
                     nursery.start_soon(call, number)
 
-    file, url = with_http2(tmp_path)
-    with serving(file, "a") as host:
-        trio.run(run)
-        reload(host, "nothing has changed")
-    assert f"HTTP/2 is served at {url}" in host.said
+    trio.run(run)
+    reload(here.host, "nothing has changed")
+    assert f"HTTP/2 is served at {here.second}" in here.host.said
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 @pytest.mark.parametrize("version", ["1.1", "2"])
-def test_curl_calls_over_both_versions(version: str, tmp_path: Path) -> None:
+def test_curl_calls_over_both_versions(version: str, here: Setting) -> None:
     """It offers both at each address."""
-    file, url = with_http2(tmp_path)
-    with serving(file, "a") as host:
-        headers = [part for name, value in HEADERS.items() for part in ("-H", f"{name}: {value}")]
-        done = subprocess.run(
-            [
-                *("curl", "-sS", "--max-time", "20", "--http2", "--cacert", str(tmp_path / "cert.pem"), *headers),
-                *("-d", json.dumps(CALL), "-w", "\n%{http_version} %{http_code}", url if version == "2" else host.url),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        body, _, told = done.stdout.rpartition("\n")
-        assert told == f"{version} 200"
-        assert "isError" not in json.loads(body)["result"]
+    headers = [part for name, value in HEADERS.items() for part in ("-H", f"{name}: {value}")]
+    url = here.second if version == "2" else here.host.url
+    done = subprocess.run(
+        [
+            *("curl", "-sS", "--max-time", "20", "--http2", "--cacert", str(here.certificate), *headers),
+            *("-d", json.dumps(CALL), "-w", "\n%{http_version} %{http_code}", url),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    body, _, told = done.stdout.rpartition("\n")
+    assert told == f"{version} 200"
+    assert "isError" not in json.loads(body)["result"]
 
 
 def test_a_renewed_certificate_is_served_after_a_reload_and_a_broken_one_is_not(tmp_path: Path) -> None:
@@ -144,14 +152,13 @@ def test_the_paths_of_a_certificate_change_by_a_reload_if_it_can_be_used(tmp_pat
         assert _certificate(host) != first
 
 
-def test_the_console_beside_an_endpoint_with_tls_has_an_address_of_its_own(tmp_path: Path) -> None:
-    with serving(with_tls(tmp_path), "a") as host:
-        context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
-        with httpx.Client(verify=context) as client:
-            base = host.url.rpartition("/")[0]
-            assert client.get(f"{base}/console").status_code == 404
-            assert client.get(f"{base}/", headers={"Accept": "text/html"}).text.count(host.url) > 0
-            assert client.get(f"{base}/healthz").text == "ok\n"
+def test_the_console_beside_an_endpoint_with_tls_has_an_address_of_its_own(here: Setting) -> None:
+    context = ssl.create_default_context(cafile=here.certificate)
+    with httpx.Client(verify=context) as client:
+        base = here.host.url.rpartition("/")[0]
+        assert client.get(f"{base}/console").status_code == 404
+        assert client.get(f"{base}/", headers={"Accept": "text/html"}).text.count(here.host.url) > 0
+        assert client.get(f"{base}/healthz").text == "ok\n"
 
 
 def test_a_host_whose_certificate_cannot_be_used_does_not_start(tmp_path: Path) -> None:
@@ -164,12 +171,11 @@ def test_a_host_whose_certificate_cannot_be_used_does_not_start(tmp_path: Path) 
         assert f"listen.tls: {tmp_path}/cert.pem cannot be read: No such file or directory" in done.stderr
 
 
-def test_plain_http_at_the_port_of_tls_is_no_way_in(tmp_path: Path) -> None:
-    with serving(with_tls(tmp_path), "a") as host:
-        port = int(host.url.partition("127.0.0.1:")[2].partition("/")[0])
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
-            plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b"200" not in plain.recv(1000)
+def test_plain_http_at_the_port_of_tls_is_no_way_in(here: Setting) -> None:
+    port = int(here.host.url.partition("127.0.0.1:")[2].partition("/")[0])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" not in plain.recv(1000)
 
 
 def test_clients_of_http_2_reach_no_console_and_keep_to_the_rules_of_tokens_and_hosts(tmp_path: Path) -> None:
