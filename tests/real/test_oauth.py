@@ -99,10 +99,16 @@ def log_in(file: Path, options: Sequence[str] = ()) -> str:
         return command.said
 
 
-def call(file: Path, text: str = "hello") -> str:
-    """A call at the running host; what it printed."""
-    done = run_colonnade(file, "call", "notes__note", json.dumps({"text": text}))
+def call_by_command(file: Path) -> str:
+    """A call of the command at the running host; what it printed."""
+    done = run_colonnade(file, "call", "notes__note", '{"text": "hello"}')
     return (done.stdout + done.stderr).strip()
+
+
+def call(host: Running) -> str:
+    """A call of a client; what came back."""
+    with opened(host) as send:
+        return send("hello")
 
 
 def wait_state(host: Running, state: str, server: str = "notes") -> dict[str, Any]:
@@ -135,19 +141,19 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
         until(lambda: host.state_lines("notes", "needs"), "the state is told")
         assert "colonnade login notes" in run_colonnade(file, "list").stdout
         assert "colonnade login notes" in run_colonnade(file, "status").stdout
-        assert "the server wants a login (HTTP 401): colonnade login notes" in (answer := call(file))
+        assert "the server wants a login (HTTP 401): colonnade login notes" in (answer := call_by_command(file))
         assert "says" not in answer, "a client gets our words only"
         said = log_in(file)
         assert f"issuer:    {provider.issuer}" in said
         assert f"Logged in at {provider.issuer}" in said
         wait_state(host, "ready")
-        assert call(file) == "noted: hello"
+        assert call_by_command(file) == "noted: hello"
         assert len(host.state_lines("notes", "needs")) == 1
         (row,) = credentials(file)
         assert (row["issuer"], row["server"], row["scopes"]) == (provider.issuer, "notes", ["notes"])
     # The next host begins with the login.
     with serving(file, "notes") as host:
-        assert call(file) == "noted: hello"
+        assert call(host) == "noted: hello"
         assert not host.state_lines("notes", "needs")
 
 
@@ -218,8 +224,8 @@ def test_an_address_is_pasted_where_there_is_no_browser(file: Path) -> None:
         command.paste(page.url)
         assert command.end() == 0, command.said
         assert "this is not the address of this login" in command.said
-    with serving(file, "notes"):
-        assert call(file) == "noted: hello"
+    with serving(file, "notes") as host:
+        assert call(host) == "noted: hello"
 
 
 def test_a_login_for_more_scopes_makes_the_call_work(provider: Provider, tmp_path: Path) -> None:
@@ -230,12 +236,12 @@ def test_a_login_for_more_scopes_makes_the_call_work(provider: Provider, tmp_pat
             file = write_config(tmp_path, {"notes": {"url": url}})
             log_in(file)
             host = later.enter_context(serving(file, "notes"))
-            assert call(file) == "noted: hello"
+            assert call(host) == "noted: hello"
         with protected_server(provider.issuer, "notes", "files", port=port):
-            until(lambda: "lacks a scope" in call(file), "the server wants more scopes")
+            until(lambda: "lacks a scope" in call(host), "the server wants more scopes")
             assert "with the scopes notes files." in log_in(file)
             wait_state(host, "ready")
-            until(lambda: call(file) == "noted: hello", "the new login is used")
+            until(lambda: call(host) == "noted: hello", "the new login is used")
 
 
 def test_a_configured_client_without_the_scopes_is_told_what_to_do(
@@ -262,12 +268,12 @@ def test_a_logout_is_seen_by_the_host_and_by_the_issuer(file: Path, provider: Pr
         assert (done.returncode, f"{provider.issuer} has revoked" in done.stdout) == (0, True), done
         assert provider.count(revoked="grant") > before
         wait_state(host, "needs login")
-        assert "colonnade login notes" in call(file)
+        assert "colonnade login notes" in call(host)
         assert credentials(file) == []
         # The registration is gone too; the next login begins from nothing.
         log_in(file)
         wait_state(host, "ready")
-        assert call(file) == "noted: hello"
+        assert call(host) == "noted: hello"
 
 
 LIFETIME = 8
@@ -298,13 +304,13 @@ class Refreshes:
         assert 3 <= done <= (time.monotonic() - self._began) / (LIFETIME * 4 / 5), self._provider.events()
 
 
-def test_ten_thousand_calls_over_three_expiries(file: Path, provider: Provider) -> None:
+def test_a_thousand_calls_over_three_expiries(file: Path, provider: Provider) -> None:
     """None of them fails. The tokens are JWTs."""
     provider.set(format="jwt")
     refreshes = Refreshes(provider)
     log_in(file)
     with serving(file, "notes") as host, calling(host, clients=8) as results:
-        until(lambda: len(results) >= 10_000 and len(refreshes) >= 3, "10,000 calls and three expiries", 100)
+        until(lambda: len(results) >= 1_000 and len(refreshes) >= 3, "1,000 calls and three expiries", 100)
     assert failures(results) == set()
     refreshes.check()
 
@@ -340,15 +346,19 @@ def opened(host: Running) -> Iterator[Callable[[str], str]]:
         yield send
 
 
+BETWEEN_CALLS = 0.02
+"""Seconds: some call is under way whenever a token ends, and the processors have time for the others."""
+
+
 @contextmanager
 def calling(*hosts: Running, clients: int = 1) -> Iterator[list[str]]:
-    """Calls without a pause for the block, by so many clients at each host; what has come back so far."""
+    """Calls for the block, by so many clients at each host; what has come back so far."""
     results: list[str] = []
     stop = threading.Event()
 
     def call_on(host: Running) -> None:
         with opened(host) as send:
-            while not stop.is_set():
+            while not stop.wait(BETWEEN_CALLS):
                 try:
                     results.append(send(f"{len(results)}"))
                 except (OSError, HTTPException, ValueError) as problem:
@@ -485,7 +495,7 @@ def test_no_browser_is_opened(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     with serving(file) as host:
         wait_state(host, "needs login")
         for _ in range(3):
-            assert "colonnade login notes" in call(file)
+            assert "colonnade login notes" in call(host)
         log_in(file)
         wait_state(host, "ready")
     assert (tmp_path / "opened").read_text() == "firefox\n"
@@ -499,7 +509,7 @@ def test_the_first_call_after_an_expiry_says_what_to_do(file: Path, provider: Pr
         pause(expiry(file) + 2 - time.time())
         assert wait_state(host, "ready"), "nobody has noticed"
         over = "the login is over, because its token has expired, and the issuer gave none to refresh it"
-        assert call(file) == f"notes is unavailable: {over}: colonnade login notes"
+        assert call(host) == f"notes is unavailable: {over}: colonnade login notes"
         assert wait_state(host, "needs login")
         assert not host.state_lines("notes", "failed")
 
@@ -507,7 +517,7 @@ def test_the_first_call_after_an_expiry_says_what_to_do(file: Path, provider: Pr
 def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:
     log_in(file)
     with serving(file, "notes") as host:
-        assert call(file) == "noted: hello"
+        assert call(host) == "noted: hello"
         provider.set(revoke_all=True)
         before = provider.count(grant="refresh_token", error="invalid_grant")
         with opened(host) as send:
@@ -534,9 +544,9 @@ def test_another_issuer_waits_for_a_person(provider: Provider, tmp_path: Path) -
             file = write_config(tmp_path, {"notes": {"url": url}})
             log_in(file)
             host = later.enter_context(serving(file, "notes"))
-            assert call(file) == "noted: hello"
+            assert call(host) == "noted: hello"
         with protected_server(other.issuer, "notes", port=port):
-            until(lambda: "colonnade login notes" in call(file), "the former tokens are refused")
+            until(lambda: "colonnade login notes" in call(host), "the former tokens are refused")
             assert wait_state(host, "needs login")
             refused = run_colonnade(file, "login", "notes")
             assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True), refused
@@ -550,7 +560,7 @@ def test_another_issuer_waits_for_a_person(provider: Provider, tmp_path: Path) -
                 lambda: provider.count(revoked="grant") > revoked, "the former login is revoked, and at its own issuer"
             )
             wait_state(host, "ready")
-            assert call(file) == "noted: hello"
+            assert call(host) == "noted: hello"
             assert [row["issuer"] for row in credentials(file)] == [other.issuer]
 
 
@@ -585,7 +595,7 @@ def test_a_host_that_ends_in_a_refresh_keeps_the_login_or_asks_for_one(
         if state == "needs login":
             log_in(file)
             wait_state(host, "ready")
-        assert call(file) == "noted: hello"
+        assert call(host) == "noted: hello"
         assert not host.state_lines("notes", "failed")
 
 
@@ -594,7 +604,7 @@ def test_colonnade_gets_its_own_token(provider: Provider, protected: str, tmp_pa
     oauth = {"grant": "client_credentials", "client_id": "own", "client_secret": secret, "scopes": ["notes"]}
     file = write_config(tmp_path, {"notes": {"url": protected, "oauth": oauth}})
     with serving(file, "notes") as host:
-        assert call(file) == "noted: hello"
+        assert call(host) == "noted: hello"
         assert not host.state_lines("notes", "needs")
     oauth["client_secret"] = "wrong-s3cret-of-the-client"
     file = write_config(tmp_path, {"other": {"url": protected, "oauth": oauth}})
@@ -608,8 +618,8 @@ def test_colonnade_signs_with_its_private_key(provider: Provider, protected: str
     (tmp_path / "key.pem").write_text(pem(EC))
     oauth = {"grant": "client_credentials", "client_id": "signing", "private_key": "${file:key.pem}"}
     file = write_config(tmp_path, {"notes": {"url": protected, "oauth": {**oauth, "scopes": ["notes"]}}})
-    with serving(file, "notes"):
-        assert call(file) == "noted: hello"
+    with serving(file, "notes") as host:
+        assert call(host) == "noted: hello"
 
 
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/oauth/login/[\w-]+")
@@ -670,14 +680,14 @@ def test_no_secret_of_a_login_is_seen_anywhere(
             wait_state(host, "ready")
         with calling(host) as results:
             pause(7)
-        shown += [*results, call(file), json.dumps(host.status())]
+        shown += [*results, call_by_command(file), json.dumps(host.status())]
         for words in (["list"], ["status", "--json"], ["logs", "child"], ["credentials"], ["credentials", "--json"]):
             run(*words)
         (running,) = find_hosts(tmp_path / "state")
         shown.append(json.dumps(running.get("state")))
         command_lines = list(all_command_lines())
         provider.set(revoke_all=True)
-        shown.append(call(file))
+        shown.append(call_by_command(file))
         wait_state(host, "needs login")
         answer = call_of_a_client_with_pages(host)
         shown.append(without_links(answer))
