@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,12 @@ from .running import BARE_PYTHON, SERVERS, START, until, write_config
 pytestmark = SDK_LEAKS
 
 SPEAKS = {"shaking": "2025-11-25", "stateless": "2026-07-28"}
+TOOLS = [f"{server}__long_chore" for server in SPEAKS]
 IO = "io.modelcontextprotocol/"
 META = {
     f"{IO}protocolVersion": "2026-07-28",
     f"{IO}clientCapabilities": {"extensions": {f"{IO}tasks": {}}},
 }
-
-each_server = pytest.mark.parametrize("server", SPEAKS)
 
 
 @pytest.fixture
@@ -57,46 +57,44 @@ class Asking:
         assert found["id"] == self._last
         return found
 
-    def offers(self, tool: str) -> bool:
-        return tool in {each["name"] for each in self("tools/list")["result"]["tools"]}
+    def offers_all(self) -> bool:
+        return set(TOOLS) <= {each["name"] for each in self("tools/list")["result"]["tools"]}
 
 
-@each_server
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_sdk_gets_the_result_of_what_must_be_a_task(file: Path, server: str, mode: str) -> None:
+async def test_the_sdk_gets_the_result_of_what_must_be_a_task(file: Path, mode: str) -> None:
     """It takes none (rule 90)."""
     async with Guest().at(over_stdio(file), mode) as client:
 
         async def listed() -> bool:
-            return f"{server}__long_chore" in {tool.name for tool in (await client.list_tools()).tools}
+            return set(TOOLS) <= {tool.name for tool in (await client.list_tools()).tools}
 
         with trio.fail_after(START):
             await eventually(listed, START)
-            assert text_of(await client.call_tool(f"{server}__long_chore", {"key": "k1"})) != ""
+            for tool in TOOLS:
+                assert text_of(await client.call_tool(tool, {"key": "k1"})) != ""
 
 
-@each_server
-def test_a_session_gets_a_task(client: LineClient, server: str) -> None:
+def test_a_session_gets_tasks(client: LineClient) -> None:
     client.open()
     ask = Asking(client, {})
-    tool = f"{server}__long_chore"
-    until(lambda: ask.offers(tool), "the tool")
-    task = ask("tools/call", name=tool, arguments={"key": "k1"}, task={"ttl": 60_000})["result"]["task"]
-    result = ask("tasks/result", taskId=task["taskId"])["result"]
-    assert result["_meta"][f"{IO}related-task"] == {"taskId": task["taskId"]}
-    assert ask("tasks/get", taskId=task["taskId"])["result"]["status"] == "completed"
+    until(ask.offers_all, "the tools")
+    for tool in TOOLS:
+        task = ask("tools/call", name=tool, arguments={"key": "k1"}, task={"ttl": 60_000})["result"]["task"]
+        result = ask("tasks/result", taskId=task["taskId"])["result"]
+        assert result["_meta"][f"{IO}related-task"] == {"taskId": task["taskId"]}
+        assert ask("tasks/get", taskId=task["taskId"])["result"]["status"] == "completed"
 
 
-@each_server
-def test_a_stateless_client_gets_a_task(client: LineClient, server: str) -> None:
+def test_a_stateless_client_gets_tasks(client: LineClient) -> None:
     ask = Asking(client, META)
-    tool = f"{server}__long_chore"
-    until(lambda: ask.offers(tool), "the tool")
-    made = ask("tools/call", name=tool, arguments={"key": "k1"})["result"]
-    assert made["resultType"] == "task"
-    id = made["taskId"]
-    until(lambda: ask("tasks/get", taskId=id)["result"]["status"] != "working", "the end of the task")
-    found = ask("tasks/get", taskId=id)["result"]
-    assert found["status"] == "completed"
-    assert found["result"]["content"]
+    until(ask.offers_all, "the tools")
+    for tool in TOOLS:
+        made = ask("tools/call", name=tool, arguments={"key": "k1"})["result"]
+        assert made["resultType"] == "task"
+        get = partial(ask, "tasks/get", taskId=made["taskId"])
+        until(lambda get=get: get()["result"]["status"] != "working", "the end of the task")  # type: ignore[misc]
+        found = get()["result"]
+        assert found["status"] == "completed"
+        assert found["result"]["content"]
     assert ask("tasks/get", taskId="none")["error"]["code"] == -32602
