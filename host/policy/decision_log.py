@@ -498,7 +498,7 @@ class DecisionLog:
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         """Record an event of a confirmation. A grant must be recorded: raises as `record_or_fail` does. `granted` is
         also announced."""
-        subject, item = confirmation.access.subject, confirmation.access.subject.item
+        subject, item, context = confirmation.access.subject, confirmation.access.subject.item, confirmation.context
         if what == "granted":
             self._announce_answer(confirmation, said)
             return
@@ -512,12 +512,13 @@ class DecisionLog:
             principal=subject.caller or "",
             rule=subject.rule,
             args={"canonical": subject.digest},
-            **_program(confirmation.context.process),
+            **({"client": context.client} if context.client else {}),
+            **({"agent": context.says} if context.says else {}),
+            **_program(context.process),
             **said,
         )
         if what == "ask":
-            what_for, context = describe_access(confirmation.access), confirmation.context
-            facts = what_for, confirmation.refused, context.client, context.trace_id
+            facts = describe_access(confirmation.access), confirmation.refused, context.client, context.trace_id
             self.journal.note(ConfirmationRequested(item.server, confirmation.id, *facts))
         elif "grant" not in said:
             self._announce_answer(confirmation, said)

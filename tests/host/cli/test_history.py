@@ -12,15 +12,17 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config import Verdict
+from config import Trust, Verdict
 from host.attempts import Attempt, Reason
 from host.audit.contents import Contents
 from host.cli.admin_client import RunningHost
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.client_process import ClientProcess
+from host.policy.confirmations import ConfirmationContext, PendingConfirmation
 from host.policy.decision_log import AuditRecord
 from host.policy.gate import Gate
+from host.policy.grants import AccessRequest
 from host.subject import Item, Subject
 from tests.real.running import COLONNADE
 
@@ -184,6 +186,26 @@ def test_a_caller_is_forgotten(past: Stopped, capsys: pytest.CaptureFixture[str]
     assert history(past, "--json", "--caller", "ci") == FAILED
     out, err = capsys.readouterr()
     assert (out, "has no call of the caller 'ci'; it has calls of " in err) == ("", True)
+
+
+def test_a_confirmation_that_did_not_allow_its_call_has_its_client_and_is_forgotten_with_it(
+    past: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(gate: Gate) -> None:
+        access = AccessRequest(replace(RECORD.subject, rule="tools.ask: create"), {})
+        context = ConfirmationContext("gh", Trust.STANDARD, b"{}", says="tower 2", client="a stateless client")
+        confirmation = PendingConfirmation("q", access, context, 0.0, 1.0)
+        gate.decision_log.record_confirmation("ask", confirmation, {})
+        gate.decision_log.record_confirmation("answer", confirmation, {"answer": "none"})
+
+    past.inside(ask)
+    assert history(past, "--client", "tower", "--json") == DONE
+    (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (row["what"], row["client"], row["outcome"]) == ("question", "a stateless client", "unanswered")
+    assert history(past, "forget", "a stateless client", "--yes") == DONE
+    assert capsys.readouterr().err == ""
+    assert history(past, "--client", "tower", "--json") == DONE
+    assert capsys.readouterr().out == ""
 
 
 def test_calls_with_a_token_are_forgotten_by_its_name_alone(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
