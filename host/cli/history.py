@@ -15,6 +15,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from host.cli.audit import tell_streams
 from host.cli.common import AgeType, CallId, Selection, is_confirmed, pass_selection, selection_options, state_option
@@ -83,7 +84,12 @@ def history(
     Without a command: print the calls, and the requests that were refused, to which all options apply. With --config,
     only those of hosts of FILE.
     """
-    if context.invoked_subcommand is not None:
+    if (command := context.invoked_subcommand) is not None:
+        written = ParameterSource.COMMANDLINE
+        given = [name for name in context.params if context.get_parameter_source(name) is written]
+        if given:  # `--server x forget y` would forget more than it says
+            options = ", ".join(each.opts[0] for each in context.command.params if each.name in given)
+            raise click.UsageError(f"{options}: this is for a search; put options of {command} behind it.", context)
         return DONE
     from host.history.index import as_time
     from host.history.search import CallFilter, newest_place, search

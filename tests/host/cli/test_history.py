@@ -208,6 +208,13 @@ def test_a_confirmation_that_did_not_allow_its_call_has_its_client_and_is_forgot
     assert capsys.readouterr().out == ""
 
 
+def test_options_of_a_search_do_not_go_with_a_command(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """They would be ignored, and more be forgotten than was said."""
+    assert history(past, "--server", "gh", "--json", "forget", "ci", "--yes") == WRONG
+    assert "--server, --json: this is for a search; put options of forget behind it." in capsys.readouterr().err
+    assert run(["history", "--state", str(past.state.path), "forget", "ci", "--yes"]) == DONE
+
+
 def test_calls_with_a_token_are_forgotten_by_its_name_alone(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     """Another client of the same name may have none, and several tokens may be one client's."""
 
