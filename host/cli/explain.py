@@ -134,10 +134,9 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
     whose = {} if not row.caller else {"caller": _caller_of(target.config, row.caller)}
     whose |= {"view": row.view} if row.view else {}
     explanation = target.post("explain", server=row.server, kind=row.kind, name=row.item, arguments=arguments, **whose)
-    verdict = row.verdict or "ask"
-    past = f"{row.time}: {verdict} ({row.rule}), {row.outcome or 'no outcome'}"
+    past = f"{row.time}: {row.verdict} ({row.rule}), {row.outcome or 'no outcome'}"
     if as_json:
-        past_call = {"verdict": verdict, "rule": row.rule, "outcome": row.outcome, "remark": remark, **contents}
+        past_call = {"verdict": row.verdict, "rule": row.rule, "outcome": row.outcome, "remark": remark, **contents}
         explanation = {**explanation, "past": past_call}
     else:
         print(f"Then, {printable(past)}")

@@ -52,7 +52,7 @@ ROWS_AT_ONCE = 40
 DELETED_AT_ONCE = 2000
 """Rows that are deleted in one transaction."""
 _APPLICATION_ID = 0x436F6C48
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 _SCHEMA = (
     "PRAGMA auto_vacuum = INCREMENTAL",
     """CREATE TABLE file (
@@ -398,6 +398,7 @@ class HistoryIndex:
                     rows.append(_row(each, id, chain, "attempt", each))
             elif kind == "answer":
                 if each.ts >= since and not each.grant:
+                    each.verdict = "ask"  # of the rules, else nobody would have been asked
                     each.outcome = _ANSWERS.get(each.answer or "", each.answer)
                     rows.append(_row(each, id, chain, "question", each))
             elif kind == "config":

@@ -84,8 +84,8 @@ def test_what_was_not_sent_is_there_too(recorded: Recorded) -> None:
         ("attempt", "deny", "denied", 214, False),
         ("attempt", "", "missing", 1, False),
         ("attempt", "", "others", 160, False),
-        ("question", "", "denied", 1, False),
-        ("question", "", "unanswered", 1, False),
+        ("question", "ask", "denied", 1, False),
+        ("question", "ask", "unanswered", 1, False),
         ("call", "deny", None, 1, False),
     ]
 
