@@ -191,10 +191,24 @@ def _unknown_name(index: HistoryIndex, wanted: CallFilter, scope: DecisionScope)
         if name not in names and what == "server":
             names.update(server for target in scope.all() for server in target.servers())
         if name not in names:
-            known = ", ".join(sorted(map(visible, names))[:MOST_NAMES])
+            known = "; ".join(sorted(map(visible, names))[:MOST_NAMES])
             remedy = did_you_mean(name, names) or f"it has calls of {known or 'none'}"
+            if what == "caller" and (tokens := _tokens_of(name, scope)):
+                remedy = f"calls have the name of the caller's token: {', '.join(tokens)}"
             return f"the history has no call of the {what} {visible(name)!r}; {remedy}"
     return ""
+
+
+def _tokens_of(caller: str, scope: DecisionScope) -> list[str]:
+    """The names of the tokens of a caller with a name of its own in the configurations that are meant, or that run."""
+    from config import ConfigError, load
+
+    found: set[str] = set()
+    for target in scope.all():
+        with suppress(ConfigError):
+            callers = load(target.config, in_background=True).callers
+            found |= {spec.token for name, spec in callers.items() if name == caller != spec.token}
+    return sorted(found)
 
 
 def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable[HistoryRow]) -> Iterator[HistoryRow]:

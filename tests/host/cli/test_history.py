@@ -117,8 +117,8 @@ def test_a_file_that_is_not_there_is_refused_unless_it_has_calls(
         ("tool", "gett", "did you mean get?"),
         ("caller", "cii", "did you mean ci?"),
         ("outcome", "anwsered", "did you mean answered?"),
-        ("outcome", "zzz", "it has calls of answered, called, "),
-        ("tool", "zzz", "it has calls of create⟨U+202E⟩, get, gh__wipe"),
+        ("outcome", "zzz", "it has calls of answered; called; "),
+        ("tool", "zzz", "it has calls of create⟨U+202E⟩; get; gh__wipe"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(
@@ -206,6 +206,17 @@ def test_a_confirmation_that_did_not_allow_its_call_has_its_client_and_is_forgot
     assert capsys.readouterr().err == ""
     assert history(past, "--client", "tower", "--json") == DONE
     assert capsys.readouterr().out == ""
+
+
+def test_a_caller_is_named_by_its_token(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also for who would have its calls forgotten."""
+    config = json.loads(past.file.read_text())
+    config |= {"listen": {"auth": {"tokens": {"ci": "x" * 40}}}, "callers": {"builder": {"token": "ci"}}}
+    past.file.write_text(json.dumps(config))
+    for words in (["--caller", "builder"], ["forget", "builder", "--yes"]):
+        history(past, *words)
+        said = "has no call of the caller 'builder'; calls have the name of the caller's token: ci"
+        assert said in capsys.readouterr().err
 
 
 def test_options_of_a_search_do_not_go_with_a_command(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
