@@ -46,7 +46,7 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.jsonrpc.twins import describe_twin
-from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.outstanding import ABANDONED_SECONDS, BrokenAnswer, PeerError
 from host.peer.peer import InFlight, Peer, Work
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
@@ -597,6 +597,12 @@ class ServerMessages:
             return "the request that it belongs to has ended"
         if not in_flight.subjects:
             return "no client's request is in flight"
+        caller_keys = {call.exchange.caller.key for call in in_flight.subjects if not call.listens}
+        if len(caller_keys) == 1 and in_flight.abandoned_owners - caller_keys:
+            return (
+                f"a call was given up less than {ABANDONED_SECONDS / 60:g} minutes ago, and the server may still mean "
+                "that one (with isolation: per-client it would be certain)"
+            )
         return "it is not certain which client is meant (with isolation: per-client it would be)"
 
     def _journaled_rejection(
