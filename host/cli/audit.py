@@ -17,7 +17,7 @@ import click
 from host.cli.common import AgeType, Selection, counted, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.names import SERVER
-from host.cli.signals import allow_interrupts
+from host.cli.signals import end_loading
 from host.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def audit(
     from host.cli.targets import as_command_failures
 
     state = selection.open_state()
-    allow_interrupts()
+    end_loading()
     tell_streams(state)
     begin = None if since is None else time.time() - since
     form: Callable[[Mapping[str, Any]], str] = json.dumps
@@ -171,7 +171,7 @@ def verify(selection: Selection, lines: tuple[str, ...], key_file: str | None, h
     if "-" in lines and key_file == "-":
         raise click.UsageError("standard input has either the lines or the key.", click.get_current_context())
     state = selection.open_state()
-    allow_interrupts()
+    end_loading()
     try:
         key = _verification_key(key_file)
         wanted = None if head is None else read_head(head)
@@ -231,7 +231,7 @@ def initialise(selection: Selection, again: bool) -> int:
     from host.wire.descent import refusal_reason, this_process
 
     state = selection.open_state()
-    allow_interrupts()
+    end_loading()
     refusal = refusal_reason(this_process(), state.hosts)
     if refusal is not None:
         raise CommandFailed(refusal)

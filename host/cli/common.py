@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from host.cli.exit_codes import WRONG, CommandFailed
-from host.cli.signals import allow_interrupts
+from host.cli.signals import end_loading
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -69,7 +69,7 @@ class Selection:
         """
         from host.cli.targets import DecisionScope
 
-        allow_interrupts()
+        end_loading()
         return DecisionScope(self.open_state(), self.config)
 
 

@@ -30,7 +30,7 @@ from host.cli.common import (
 )
 from host.cli.exit_codes import DONE, FAILED, UNREACHED, WRONG, CommandFailed
 from host.cli.names import PROMPT, RESOURCE, SERVER, TOOL, view_option
-from host.cli.signals import allow_interrupts
+from host.cli.signals import end_loading
 
 if TYPE_CHECKING:
     from host.cli.admin_client import RunningHost
@@ -292,7 +292,7 @@ def _target(
     from host.cli.endpoint_client import Target
     from host.storage.directory import state_directory
 
-    allow_interrupts()
+    end_loading()
     command = str(click.get_current_context().info_name)
     # The endpoint may be another user's: no state directory is made for it.
     state = selection.open_state() if state_directory(selection.state).is_dir() else None

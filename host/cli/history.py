@@ -21,7 +21,7 @@ from host.cli.audit import tell_streams
 from host.cli.common import AgeType, CallId, Selection, is_confirmed, pass_selection, selection_options, state_option
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.names import CALLER, OWN_TOOL, SERVER
-from host.cli.signals import allow_interrupts
+from host.cli.signals import end_loading
 from host.cli.terminal import announced, cut, printable
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def history(
     if follow and until is not None:
         raise click.UsageError("--until does not go with --follow.", context)
     state = selection.open_state()
-    allow_interrupts()
+    end_loading()
     tell_streams(state, ", so there is no history of its calls")
     now = time.time()
     with closing(_open_index(state)) as index, _as_command_failures():
@@ -282,7 +282,7 @@ def show(selection: Selection, id: str, as_json: bool) -> int:
     from host.history.search import contents_of
 
     state = selection.open_state()
-    allow_interrupts()
+    end_loading()
     row, records = find_call(state, id)
     if as_json:
         print(json.dumps({**_members(row), "records": records}))
@@ -336,7 +336,7 @@ def forget_caller(selection: Selection, caller: str, yes: bool) -> int:
     from host.history.search import CallFilter, tokens_of
 
     state = selection.open_state()
-    allow_interrupts()
+    end_loading()
     if not yes and not is_confirmed(f"Forget all calls of {printable(caller)} so far?"):
         return FAILED
     with closing(_open_index(state)) as index:

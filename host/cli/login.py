@@ -11,7 +11,7 @@ import click
 from host.cli.common import Selection, find_config, load_config, selection_options
 from host.cli.exit_codes import DONE, CommandFailed
 from host.cli.names import SERVER
-from host.cli.signals import allow_interrupts
+from host.cli.signals import end_loading
 
 if TYPE_CHECKING:
     from config import Config
@@ -29,7 +29,7 @@ def login(selection: Selection, server: str, yes: bool) -> int:
     """
     from host.cli.logins import Logins
 
-    allow_interrupts()
+    end_loading()
     with Logins.open(selection.open_state(), _config(selection, server)) as logins:
         logins.log_in(server, accept_other_issuer=yes)
     return DONE
@@ -42,7 +42,7 @@ def logout(selection: Selection, server: str) -> int:
     """Forget the login at a server, and have the issuer revoke it."""
     from host.cli.logins import Logins
 
-    allow_interrupts()
+    end_loading()
     with Logins.open(selection.open_state(), _config(selection, server)) as logins:
         logins.log_out(server)
     return DONE

@@ -2,7 +2,7 @@
 
 A handler that raises would not do: an exception in the middle of an import can be swallowed by the code that is being
 imported, and then the signal is lost (measured), or it ends the process with a traceback. The handlers hold until the
-host listens for signals itself (app.py), or until a command has imported what it needs (`allow_interrupts`).
+host listens for signals itself (app.py), or until a command has imported what it needs (`end_loading`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # typing takes long to load, too
     from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_YOUNG = 10_000
+"""Objects more than at the last collection of garbage from which on there is another: some commands import more."""
 
 
 def end_on_stop_signals() -> None:
@@ -31,15 +33,21 @@ def end_on_stop_signals() -> None:
 
 
 def end_on_interrupt() -> None:
-    """For the other commands: end with status 130 on SIGINT, until `allow_interrupts`."""
+    """For the other commands: end with status 130 on SIGINT, until `end_loading`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_interrupted)
 
 
-def allow_interrupts() -> None:
-    """Have SIGINT raise KeyboardInterrupt from now on, so that a command which has imported everything can clean up."""
+def end_loading() -> None:
+    """Have SIGINT raise KeyboardInterrupt from now on, so that a command which has imported everything can clean up;
+    and collect garbage."""
     if signal.getsignal(signal.SIGINT) is _exit_interrupted:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    import gc  # nothing is imported before the handlers are set
+
+    if not gc.isenabled():
+        gc.set_threshold(_YOUNG)
+        gc.enable()
 
 
 def _ignore_stop_signals() -> None:

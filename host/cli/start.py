@@ -6,6 +6,7 @@ Loading takes half a second, and many seconds on a busy machine. So this file im
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -19,11 +20,13 @@ def main() -> None:
     """Run the command that the arguments name."""
     if sys.argv[1:2] == ["serve"]:
         end_on_stop_signals()
-        import gc
-
-        gc.disable()  # nearly all that is loaded stays; `heap.spare_collections` enables it again
     else:
         end_on_interrupt()
+    import gc  # nothing is imported before the handlers are set
+
+    # Nearly all that is loaded stays. `heap.spare_collections` and `signals.end_loading` enable it again.
+    gc.disable()
+    atexit.register(gc.freeze)  # at its end Python would look at all that is loaded several times, for 120 ms
     hide_memory()
     from host.cli import command_line
 

@@ -246,11 +246,11 @@ def _try_servers(
 
     from host.app import START_ERRORS
     from host.cli.log import open_log
-    from host.cli.signals import allow_interrupts
+    from host.cli.signals import end_loading
     from host.errors import first_exception
     from host.trial import try_servers
 
-    allow_interrupts()
+    end_loading()
     problem = ""
     try:
         trio.run(try_servers, config, state, open_log(LeastLevels("error")), ids, may_try, tell, own_folder())

@@ -156,6 +156,19 @@ def test_the_signal_handlers_are_set_before_anything_else_is_imported(name: str,
     assert (done.returncode, done.stderr) == (status, "")
 
 
+ENDING = """
+import atexit, gc
+from host.__main__ import main
+atexit.register(lambda: print(gc.get_freeze_count() > 0))  # runs after those that are registered later
+main()
+"""
+
+
+@pytest.mark.slow
+def test_the_garbage_collector_does_not_look_at_what_was_loaded_when_the_process_ends() -> None:
+    assert run(ENDING, "--version").stdout.splitlines()[1:] == ["True"]
+
+
 IN_TRIO = """
 import os, signal, trio
 from host import __main__, app
