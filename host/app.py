@@ -12,12 +12,13 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
+from msgspec import Struct, structs
 
 from config import DEFAULT_CAPACITY, AuditPlace, Config, Switch, is_loopback
 from host.addresses import addresses_of
@@ -113,8 +114,7 @@ START_ERRORS = (StateError, AuditUnavailable, ServesItself, TooFewFiles)
 """Exceptions for which a host does not start, although its configuration is valid."""
 
 
-@dataclass(frozen=True, eq=False)
-class Host:
+class Host(Struct, frozen=True, eq=False):
     """All parts below the transports."""
 
     live: LiveConfig
@@ -470,7 +470,9 @@ def endpoint_limits(config: Config) -> ListenerLimits:
         TooFewFiles: the process may not open as many files as the connections need that the file sets.
     """
     connections = config.capacity.connections
-    limits = replace(DEFAULT_LIMITS if config.listen.http2 is None else BESIDE_HTTP2, max_connections=connections)
+    limits = structs.replace(
+        DEFAULT_LIMITS if config.listen.http2 is None else BESIDE_HTTP2, max_connections=connections
+    )
     if connections != DEFAULT_CAPACITY.connections:  # with fewer files than the default needs, it is lower
         check_open_files(limits, "capacity.connections")
     return limits

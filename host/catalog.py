@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import trio
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, field, structs
 
 from config.views import Override
 from host.jsonrpc.raw import encode, encode_object, members
@@ -103,8 +102,7 @@ class Definition(Struct, frozen=True, gc=False):
     may_be_task: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FreshnessHint:
+class FreshnessHint(Struct, frozen=True):
     """The freshness of a server's list when it was requested, at a time of this process in seconds."""
 
     freshness: Freshness
@@ -136,8 +134,7 @@ class CatalogView(Protocol):
     def overrides(self, server: str, kind: Kind) -> Mapping[str, Override]: ...
 
 
-@dataclass(frozen=True, eq=False)
-class ServerEntries:
+class ServerEntries(Struct, frozen=True, eq=False):
     """The entries of one kind that one source offers to one audience, and the visible ones among them. Lists rendered
     from them are cached in `rendered`."""
 
@@ -177,8 +174,7 @@ class ServerEntries:
         return mine == others
 
 
-@dataclass(frozen=True, eq=False)
-class SourceEntries:
+class SourceEntries(Struct, frozen=True, eq=False):
     """The entries of one kind that one source lists, with a part for each audience."""
 
     source: Source
@@ -195,15 +191,14 @@ class SourceEntries:
 
     def without(self, audiences: Container[Audience]) -> SourceEntries:
         """The same without the parts of these audiences."""
-        return replace(self, parts={each: part for each, part in self.parts.items() if each not in audiences})
+        return structs.replace(self, parts={each: part for each, part in self.parts.items() if each not in audiences})
 
 
 _ByServer = Mapping[str, ServerEntries | None]
 _WITH_TEMPLATES = (RESOURCE, Kind.TEMPLATE)
 
 
-@dataclass(frozen=True)
-class KindSnapshot:
+class KindSnapshot(Struct, frozen=True, eq=False, dict=True):
     """All entries of one kind at one moment, as one viewer sees them."""
 
     version: int = 0
@@ -213,7 +208,7 @@ class KindSnapshot:
     """The visible entries that are in no list of all servers, because of an equal or a reserved outward name."""
     last_narrowed: int = 0
     """Snapshots before this version show entries that are hidden now."""
-    resolved: dict[Hashable, tuple[object, Any]] = field(default_factory=dict, compare=False)
+    resolved: dict[Hashable, tuple[object, Any]] = field(default_factory=dict)
     """Names of visible entries that the router has resolved, with the view that they were resolved for. By the server
     whose own endpoint was asked, if any, and the name: at most two for each entry."""
 
@@ -250,8 +245,7 @@ class KindSnapshot:
         return None if found.ref in self.colliding else found
 
 
-@dataclass(eq=False, slots=True)
-class _List:
+class _List(Struct, eq=False):
     """The list of one kind of one source, with all that is kept beside it."""
 
     listed: SourceEntries | None = None
@@ -494,7 +488,7 @@ class Catalog:
     def expire_hint(self, source: Source, kind: Kind) -> None:
         """Drop the hint of how long the list stays fresh."""
         if (found := self._list(source, kind)) is not None and found.hint is not None:
-            found.hint = replace(found.hint, freshness=STALE)
+            found.hint = structs.replace(found.hint, freshness=STALE)
 
     def renew_hint(self, source: Source, kind: Kind, hint: FreshnessHint) -> bool:
         """Put the hint of a list that was read again and is the same. False if the list is not kept any more."""

@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -44,10 +43,9 @@ class Severity(IntEnum):
 _INFO, _WARNING = Severity.INFO, Severity.WARNING  # for speed; see RESOURCE in protocol/methods.py
 
 
-class Event:
+class Event(Struct, frozen=True):
     """Something that people may want to know. `part`: that of the log whose level it follows (`cli/common.py`)."""
 
-    __slots__ = ()
     part: ClassVar[str] = "servers"
 
     @property
@@ -55,8 +53,7 @@ class Event:
         return _INFO
 
 
-@dataclass(frozen=True, slots=True)
-class ServerReady(Event):
+class ServerReady(Event, frozen=True):
     """A server is connected and its lists are in the catalog."""
 
     server: str
@@ -69,8 +66,7 @@ class ServerReady(Event):
         return f"{self.server}: ready in {self.seconds:.1f} s ({self.counts})"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStopped(Event):
+class ServerStopped(Event, frozen=True):
     """A server was stopped because it was not used."""
 
     server: str
@@ -80,8 +76,7 @@ class ServerStopped(Event):
         return f"{self.server}: stopped, since it was not used for {self.seconds:.0f} s; its next use starts it"
 
 
-@dataclass(frozen=True, slots=True)
-class VariablesHandedOn(Event):
+class VariablesHandedOn(Event, frozen=True):
     """A program is started with variables beside those of every server, since it is a client of another service."""
 
     server: str
@@ -91,8 +86,7 @@ class VariablesHandedOn(Event):
         return f"{self.server}: its program gets {', '.join(self.names)}, by which it finds its service"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerConfined(Event):
+class ServerConfined(Event, frozen=True):
     """A program was started with these means that confine it."""
 
     part: ClassVar = "sandbox"
@@ -103,8 +97,7 @@ class ServerConfined(Event):
         return f"{self.server}: its program is confined by {self.means}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerUnconfined(Event):
+class ServerUnconfined(Event, frozen=True):
     """A program that is not trusted was started without a sandbox, as before, since nobody has chosen yet."""
 
     part: ClassVar = "sandbox"
@@ -115,8 +108,7 @@ class ServerUnconfined(Event):
         return f"{self.server}: {runs_unconfined(self.server)}"
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxRefused(Event):
+class SandboxRefused(Event, frozen=True):
     """A confined program tried something and did not get it, or says so if it is not `certain`. `allow`: the line for
     the file that would permit it; empty if none does."""
 
@@ -138,8 +130,7 @@ class SandboxRefused(Event):
         return f"its sandbox: its program {was} refused {self.what}{allow}"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpened(Event):
+class SessionOpened(Event, frozen=True):
     """Handshake clients of a server are served over a session, beside the stateless connection for others."""
 
     server: str
@@ -149,8 +140,7 @@ class SessionOpened(Event):
         return f"{self.server}: handshake clients use a session ({self.revision})"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionClosed(Event):
+class SessionClosed(Event, frozen=True):
     """The session beside a stateless connection was closed because it was not used."""
 
     server: str
@@ -160,8 +150,7 @@ class SessionClosed(Event):
         return f"{self.server}: its session was not used for {self.seconds:.0f} s and is closed; its next use opens one"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionAbsent(Event):
+class SessionAbsent(Event, frozen=True):
     """A server accepts no session beside its stateless connection, which serves all clients."""
 
     server: str
@@ -171,8 +160,7 @@ class SessionAbsent(Event):
         return f"{self.server}: accepts no session ({self.why}), so all clients are served over one connection"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFailed(Event):
+class SessionFailed(Event, frozen=True):
     """The session beside a stateless connection failed, while that connection may serve on."""
 
     severity: ClassVar = Severity.WARNING
@@ -185,8 +173,7 @@ class SessionFailed(Event):
         return f"{self.server}: its session failed ({self.why}); {instead}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerHeld(Event):
+class ServerHeld(Event, frozen=True):
     """A server is not started, because its command resolves to another program than the approved one, or if it is
     confined, because that starts with other files."""
 
@@ -215,8 +202,7 @@ class ServerHeld(Event):
         return f"its command {what}: colonnade definitions --show, then approve it"
 
 
-@dataclass(frozen=True, slots=True)
-class PackagesInstalled(Event):
+class PackagesInstalled(Event, frozen=True):
     """The packages of a confined server were installed. `what`: version and digest."""
 
     server: str
@@ -227,8 +213,7 @@ class PackagesInstalled(Event):
         return f"{self.server}: installed in {self.seconds:.1f} s: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFailed(Event):
+class ServerFailed(Event, frozen=True):
     """A server is not, or no longer, connected."""
 
     severity: ClassVar = Severity.WARNING
@@ -248,8 +233,7 @@ class ServerFailed(Event):
         return f"{self.why}; next attempt in {self.retry_in:.1f} s"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerNeedsLogin(Event):
+class ServerNeedsLogin(Event, frozen=True):
     """A server is not connected until a person logs in."""
 
     part: ClassVar = "logins"
@@ -261,8 +245,7 @@ class ServerNeedsLogin(Event):
         return f"{self.server}: needs login: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedIn(Event):
+class LoggedIn(Event, frozen=True):
     """A person has logged in at a server. `by`: where the login was begun."""
 
     part: ClassVar = "logins"
@@ -274,8 +257,7 @@ class LoggedIn(Event):
         return f"{self.server}: logged in at {self.issuer} ({self.by})"
 
 
-@dataclass(frozen=True, slots=True)
-class LoginFailed(Event):
+class LoginFailed(Event, frozen=True):
     """A login that was begun at this host came to nothing."""
 
     part: ClassVar = "logins"
@@ -287,8 +269,7 @@ class LoginFailed(Event):
         return f"{self.server}: nobody is logged in: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class TokenNotRefreshed(Event):
+class TokenNotRefreshed(Event, frozen=True):
     """The token of a login could not be refreshed. The present one is used as long as it is valid."""
 
     part: ClassVar = "logins"
@@ -300,8 +281,7 @@ class TokenNotRefreshed(Event):
         return f"{self.server}: its token could not be refreshed: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceFailed(Event):
+class InstanceFailed(Event, frozen=True):
     """A dedicated instance of a server could not be started, or was lost."""
 
     severity: ClassVar = Severity.WARNING
@@ -312,8 +292,7 @@ class InstanceFailed(Event):
         return f"{self.server}: a dedicated instance failed: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDropped(Event):
+class MessageDropped(Event, frozen=True):
     """A message was dropped: it was none, or nobody was waiting for it."""
 
     severity: ClassVar = Severity.WARNING
@@ -328,8 +307,7 @@ class MessageDropped(Event):
         return f"{self.server}: {self.what} dropped: {self.detail}"
 
 
-@dataclass(frozen=True, slots=True)
-class EntryOmitted(Event):
+class EntryOmitted(Event, frozen=True):
     """An entry of a server is not exported. `cause` tells those apart that are each told in the log."""
 
     severity: ClassVar = Severity.WARNING
@@ -341,8 +319,7 @@ class EntryOmitted(Event):
         return f"{self.server}: {self.what}"
 
 
-@dataclass(frozen=True, slots=True)
-class ListsSlowed(Event):
+class ListsSlowed(Event, frozen=True):
     """The lists of a server change so often that they are not read at each change, but about every `interval`
     seconds."""
 
@@ -354,8 +331,7 @@ class ListsSlowed(Event):
         return f"{self.server}: {slow_reading(self.interval)}"
 
 
-@dataclass(frozen=True, slots=True)
-class SecretWithheld(Event):
+class SecretWithheld(Event, frozen=True):
     """A server repeated a secret that it was given. It is replaced in what clients and people get; told once for each
     connection and `where`."""
 
@@ -367,8 +343,7 @@ class SecretWithheld(Event):
         return f"{self.server}: it repeats a secret that it was given, in {self.where}; the secret is withheld"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerRequestRefused(Event):
+class ServerRequestRefused(Event, frozen=True):
     """A server wanted to ask a client something, and was refused."""
 
     part: ClassVar = "calls"
@@ -385,7 +360,7 @@ class ServerRequestRefused(Event):
         return f"{self.server}: {self.request} refused: {self.why}"
 
 
-class RequestCompleted(Struct, Event, frozen=True, gc=False):
+class RequestCompleted(Event, frozen=True, gc=False):
     """A request reached a server, or a request of a server reached a client, and this became of it."""
 
     part: ClassVar = "calls"
@@ -419,8 +394,7 @@ class RequestCompleted(Struct, Event, frozen=True, gc=False):
         return f"{self.server}: {what}: {self.outcome} in {self.seconds:.3f} s ({self.verdict})"
 
 
-@dataclass(frozen=True, slots=True)
-class CallDenied(Event):
+class CallDenied(Event, frozen=True):
     """A call was refused because of its arguments: by a rule, or since readers could take them for others, or nobody
     could confirm so long ones. `name`: as in `RequestCompleted`."""
 
@@ -438,8 +412,7 @@ class CallDenied(Event):
         return f"{self.server}: {self.kind} {excerpt(self.name)} for {self.caller}: denied ({excerpt(self.rule)})"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFailed(Event):
+class RequestFailed(Event, frozen=True):
     """Why a request failed, where the server said something about it that its client is not told."""
 
     part: ClassVar = "calls"
@@ -458,8 +431,7 @@ class RequestFailed(Event):
         return f"{self.server}: a request{caller} failed: {self.why}; {self.said}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmationRequested(Event):
+class ConfirmationRequested(Event, frozen=True):
     """A person is asked whether something may be done; `id` is how it is answered. `refused`: the reason why it was
     refused at once; the answer is then for the next equal call. Empty while it waits."""
 
@@ -498,8 +470,7 @@ _ANSWERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionMade(Event):
+class DecisionMade(Event, frozen=True):
     """A confirmation has ended: `answer` is the person's, or `none`, `withdrawn` or `void`."""
 
     part: ClassVar = "consent"
@@ -517,8 +488,7 @@ class DecisionMade(Event):
         return f"{self.server}: {self.what}: {said}" + (f" ({self.by})" if self.by else "")
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionChanged(Event):
+class DefinitionChanged(Event, frozen=True):
     """A server's definition differs from before. `what` is the outcome: `held`, since it is not what was approved;
     `reordered`, which is held too, though only the order of words differs (with the `remedy`); `accepted`, since the
     server is trusted; `installed`, by an installation that was permitted; `edited`, since the owner did it; or it
@@ -551,8 +521,7 @@ class DefinitionChanged(Event):
         }[self.what]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFailed(Event):
+class AuditFailed(Event, frozen=True):
     """The audit log cannot be written, so nothing is sent to any server."""
 
     part: ClassVar = "host"
@@ -563,8 +532,7 @@ class AuditFailed(Event):
         return f"audit: {self.why}; no request is sent while this lasts"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryFailed(Event):
+class HistoryFailed(Event, frozen=True):
     """The index of the history cannot be written. Calls go on, and it is made up for."""
 
     part: ClassVar = "host"
@@ -575,8 +543,7 @@ class HistoryFailed(Event):
         return f"history: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionsLost(Event):
+class DefinitionsLost(Event, frozen=True):
     """The approvals are lost, so nothing is approved."""
 
     part: ClassVar = "consent"
@@ -587,8 +554,7 @@ class DefinitionsLost(Event):
         return f"state: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigReloaded(Event):
+class ConfigReloaded(Event, frozen=True):
     """The configuration was read again; `changes` says in words what is different, or what is wrong with it."""
 
     part: ClassVar = "host"
@@ -615,8 +581,7 @@ class ConfigReloaded(Event):
         return f"configuration read again: {self.changes}{waits}"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleUnused(Event):
+class RuleUnused(Event, frozen=True):
     """A rule of consent matches nothing that its server offers."""
 
     part: ClassVar = "consent"
@@ -628,8 +593,7 @@ class RuleUnused(Event):
         return f"{self.server}: the rule {self.rule} matches nothing that it offers"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleFailed(Event):
+class ConsoleFailed(Event, frozen=True):
     """The web console could not be opened; all else goes on."""
 
     part: ClassVar = "host"
@@ -640,8 +604,7 @@ class ConsoleFailed(Event):
         return f"there is no web console: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsFailed(Event):
+class MetricsFailed(Event, frozen=True):
     """The address of the metrics could not be had; all else goes on."""
 
     part: ClassVar = "host"
@@ -652,8 +615,7 @@ class MetricsFailed(Event):
         return f"there are no metrics: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class NoticeFailed(Event):
+class NoticeFailed(Event, frozen=True):
     """People could not be told that a call waits. `way`: the entry of the configuration. Later failures are not told
     until it has worked again."""
 
@@ -666,8 +628,7 @@ class NoticeFailed(Event):
         return f"{self.way}: nobody could be told what waits: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionsNotStored(Event):
+class SessionsNotStored(Event, frozen=True):
     """What outlives the process of sessions over HTTP could not be stored; they are served all the same. Later failures
     are not told until it has worked again."""
 
@@ -679,8 +640,7 @@ class SessionsNotStored(Event):
         return f"new sessions would end with this process: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRefused(Event):
+class AttemptRefused(Event, frozen=True):
     """Somebody asked for something in vain. `count`: how often within a minute."""
 
     part: ClassVar = "calls"
@@ -702,8 +662,7 @@ class AttemptRefused(Event):
         return f"{server}{each.kind} {excerpt(each.name)} refused{client}{address}: {SENTENCES[each.reason]}{times}"
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptsUnnamed(Event):
+class AttemptsUnnamed(Event, frozen=True):
     """More was asked for in vain within a minute than is kept by name."""
 
     part: ClassVar = "calls"
@@ -714,8 +673,7 @@ class AttemptsUnnamed(Event):
         return f"{self.count} more refused attempts within a minute, whose names are not kept"
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRefused(Event):
+class DecisionRefused(Event, frozen=True):
     """A local process that may not decide wanted to."""
 
     part: ClassVar = "consent"
@@ -728,8 +686,7 @@ class DecisionRefused(Event):
         return f"process {self.process} was refused at the admin socket: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class OutputLine(Event):
+class OutputLine(Event, frozen=True):
     """A server wrote a line to its standard error, or one that is no message to its standard output."""
 
     part: ClassVar = "output"
@@ -741,8 +698,7 @@ class OutputLine(Event):
         return f"{self.server}: {self.stream}: {self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class InternalError(Event):
+class InternalError(Event, frozen=True):
     """Colonnade itself made a mistake while it answered a request."""
 
     part: ClassVar = "host"

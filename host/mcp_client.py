@@ -8,12 +8,11 @@ import os
 import socket
 from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.addresses import VIEW_MARK
 from host.catalog import param_headers_in
@@ -43,8 +42,7 @@ it."""
 _SOCKET_PAUSE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class McpClient:
+class McpClient(Struct, frozen=True):
     peer: Peer[None]
     negotiated: NegotiatedServer
 

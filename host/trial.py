@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import trio
+from msgspec import Struct, structs
 
 from config import Config, ServerSpec, Start
 from host.admin.decisions import PolicyAdmin
@@ -24,8 +25,7 @@ TRIAL_TIMEOUT = 30.0
 """Seconds in which a server must be ready."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """The outcome of the trial of one server.
 
     Attributes:
@@ -102,7 +102,7 @@ async def _follow(host: Host, server: UpstreamServer, folder: str, tell: Callabl
     with trio.move_on_after(TRIAL_TIMEOUT):
         await server.wait_settled(folder)
     outcome = _outcome(host, server)
-    tell(replace(outcome, definitions=await _definitions(host, server)) if outcome.offers else outcome)
+    tell(structs.replace(outcome, definitions=await _definitions(host, server)) if outcome.offers else outcome)
 
 
 async def _recall(host: Host, server: UpstreamServer, tell: Callable[[Trial], object] | None) -> None:

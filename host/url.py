@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import quote_from_bytes
 
 import idna
+from msgspec import Struct
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_URL = 65536
@@ -27,8 +27,7 @@ _SAFE_IN_PATH = "!$%&'()*+,/:;=@[\\]^|~-._"
 _SAFE_IN_QUERY = _SAFE_IN_PATH + "?`{}"
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Struct, frozen=True):
     """A URL. Equal URLs name the same resource of the same origin."""
 
     scheme: str

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import msgspec
 import trio
+from msgspec import Struct, field
 
 from config import Channel
 from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
@@ -109,8 +109,7 @@ JSON_HEADERS = {**BROWSER_HEADERS, "content-type": "application/json"}
 _NDJSON_HEADERS = {**BROWSER_HEADERS, "content-type": "application/x-ndjson", "x-accel-buffering": "no"}
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One method of one path.
 
     Args:
@@ -229,8 +228,7 @@ def _nothing() -> None:
     return
 
 
-@dataclass(frozen=True, slots=True)
-class AdminCaller:
+class AdminCaller(Struct, frozen=True):
     """Who sent a request, as the door that let it in knows it.
 
     Args:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
+
+from msgspec import Struct
 
 CODE_LIFETIME = 600.0
 """Seconds in which a link must be opened."""
@@ -37,8 +38,7 @@ class TooManyTries(Exception):
     """Too many wrong codes were tried."""
 
 
-@dataclass(eq=False, slots=True)
-class ConsoleSession:
+class ConsoleSession(Struct, eq=False):
     """One open console. `sequence` is the number of the last request that changed something. `token` is the digest of
     the access token with which a caller has opened it; empty if a link has."""
 
@@ -50,8 +50,7 @@ class ConsoleSession:
     sequence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
+class OpenedSession(Struct, frozen=True):
     """The credentials for the browser that opened a session. They are given out once."""
 
     session: ConsoleSession

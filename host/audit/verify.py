@@ -12,13 +12,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec import Struct, field
 
 from host.audit.records import NO_FORMER_HASH, Line, files, hash_of, is_open, last_of, parse
 from host.audit.retention import DELETED
@@ -67,8 +67,7 @@ def read_head(text: str) -> Head:
     return Head(file, int(seq), digest)
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Struct, frozen=True):
     """`records` are as they were written, up to the number `seq`. `sealed`: each is sealed with the key that was
     given."""
 
@@ -84,8 +83,7 @@ class Verification:
         return f"{self.path.name}: {self.integrity}, {count}{f': {self.why}' if self.why else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """`deleted`: a line for each file that a record says retention deleted. `problems`: sentences about the key, the
     head and the order of the files. `head`: the newest record, None if there is none."""
 
@@ -347,8 +345,7 @@ def _outcome(chain: _Chain, end_of: Callable[[str], tuple[int, str] | None]) -> 
     return Integrity.UNFINISHED, f"its process ended {during}"
 
 
-@dataclass(eq=False)
-class _Chain:
+class _Chain(Struct, eq=False):
     """The records of one file, one after the other."""
 
     path: Path

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
 from host.errors import ColonnadeError, copy_of
 from host.exchange import ProgressCallback
@@ -58,8 +58,7 @@ MethodAndParams: TypeAlias = tuple[str, dict[str, Raw]]
 """The method and the params of a server request."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedCallState:
+class ParkedCallState(Struct, frozen=True):
     """Identifies one round of a parked call. The request that returns it continues there."""
 
     call_id: str
@@ -68,8 +67,7 @@ class ParkedCallState:
     """1, 2, ..."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestsToClient:
+class RequestsToClient(Struct, frozen=True):
     """Result for an attached request when its call was parked: the open server requests."""
 
     state: ParkedCallState
@@ -113,8 +111,7 @@ class OpenServerRequest:
         self._ended.set()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
+class TaskOptions(Struct, frozen=True):
     """Settings of a call that may become a task."""
 
     id: str
@@ -127,8 +124,7 @@ class TaskOptions:
     """When it was made, in seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AttachedRequest:
+class AttachedRequest(Struct, frozen=True, eq=False):
     """A request that waits for the result of a call."""
 
     round: int

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import msgspec
 import trio
 from msgspec import Raw, structs
+from msgspec.structs import replace
 
 from host.downstream.call_store import CallStore, UnknownTask
 from host.downstream.charge import COPIES

@@ -18,12 +18,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 import msgspec
 import trio
 from msgspec import Raw, Struct, structs
+from msgspec.structs import replace
 
 from host.errors import AuditUnavailable
 from host.jsonrpc.raw import value
@@ -66,8 +66,7 @@ class _Question(Struct, frozen=True):
     refused: str
 
 
-@dataclass(eq=False, slots=True)
-class _Row:
+class _Row(Struct, eq=False):
     """A confirmation in the store, as this process can read it. `answer`: the answer as it is stored."""
 
     home: str

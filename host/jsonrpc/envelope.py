@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from host.jsonrpc.messages import MAX_ID_BYTES, Id, read_id
 from host.jsonrpc.raw import string
@@ -41,8 +42,7 @@ _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _NESTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """The top level of a message. `is_answer`: a response to the request `id`. Otherwise a request or, if `id` is
     None, a notification."""
 

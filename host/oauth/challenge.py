@@ -4,7 +4,8 @@ RFC 9728, 5.1)."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 MAX_SCOPES = 64
 """Scopes of one challenge or document; more are refused, since a person has to read them."""
@@ -18,8 +19,7 @@ _ESCAPED = re.compile(r"\\(.)")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(Struct, frozen=True):
     """A Bearer challenge. Parameters that are missing are empty."""
 
     resource_metadata: str = ""

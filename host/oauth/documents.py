@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Struct
 
 from config import OAuth, Pkce, Zone
 from host.oauth.addresses import check_url
@@ -55,8 +55,7 @@ PLAIN = OAuth()
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class ProtectedResource:
+class ProtectedResource(Struct, frozen=True):
     """The metadata of a protected resource. `scopes`: None if it does not say which there are."""
 
     resource: str
@@ -64,8 +63,7 @@ class ProtectedResource:
     scopes: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(Struct, frozen=True):
     """The metadata of an authorization server, whose issuer identifier is `id`.
 
     `sends_iss`: each authorization answer names the issuer (RFC 9207, 3). `is_default`: it has no metadata, and its
@@ -119,8 +117,7 @@ class ClientRegistration(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, auth_method="client_secret_post")
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     """The answer of a token endpoint. `lifetime` in seconds and `scopes` are None where it does not say."""
 
     access_token: str

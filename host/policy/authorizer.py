@@ -8,9 +8,9 @@ it is used, immediately before the request is sent.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 from msgspec import Raw, structs
+from msgspec.structs import replace
 
 from config import Channel, Verdict
 from host.errors import Forbidden

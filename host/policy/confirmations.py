@@ -15,12 +15,12 @@ import secrets
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 import trio
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, field, structs
+from msgspec.structs import replace
 
 from config import AskSpec, Channel, Condition, Trust
 from host.client_process import ClientProcess
@@ -67,8 +67,7 @@ class ConfirmationAnswer(StrEnum):
     ALWAYS = "always"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmationContext:
+class ConfirmationContext(Struct, frozen=True):
     """Information shown beside the access request. `raw_arguments` is JSON, as it will be sent, and so is `others`: an
     object of the members that are sent beside the arguments; empty if there are none."""
 
@@ -93,8 +92,7 @@ class ConfirmationContext:
     """As in `AuditRecord`, for the log: of the first of equal requests."""
 
 
-@dataclass(eq=False)
-class _WaitingCall:
+class _WaitingCall(Struct, eq=False):
     settled: trio.Event = field(default_factory=trio.Event)
     grant: Grant | None = None
     refusal: Exception | None = None
@@ -105,8 +103,7 @@ class _WaitingCall:
     form_is_open: bool = False
 
 
-@dataclass(eq=False)
-class PendingConfirmation:
+class PendingConfirmation(Struct, eq=False):
     """One confirmation, shared by the calls that wait for its answer."""
 
     id: str

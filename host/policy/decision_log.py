@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -121,8 +120,7 @@ _BOUNDED = frozenset(("args", "items"))
 """Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeSummary:
+class ChangeSummary(Struct, frozen=True):
     """Summary of many changes of one list of a server. `digest` is a SHA-256 over all of them in the server's order,
     each as the canonical JSON of [name, fingerprint, former fingerprint, status]: with the definitions one can prove
     which changes were seen, and their status."""

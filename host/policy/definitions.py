@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from operator import is_
 from typing import final
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from config import ServerSpec, Trust
 from config.globs import MAX_LENGTH
@@ -60,8 +59,7 @@ _UNTRUSTED = Trust.UNTRUSTED
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedListing:
+class PreparedListing(Struct, frozen=True, eq=False):
     """A list of one source compared with the approvals, and the policy state of the comparison: see
     `Definitions.prepare` and `Definitions.commit`."""
 

@@ -13,13 +13,13 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import rfc8785
+from msgspec import Struct
 
 from config import HttpServer, ServerSpec, StdioServer
 from host.jsonrpc.numbers import is_exact, read_float
@@ -177,8 +177,7 @@ def _inner(value: dict[str, object] | list[object]) -> Sequence[object]:
 # Launch identity
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Launch identity of a server: the program to start, or the URL to connect to.
 
     `declared` is a digest of the owner's configuration: command, arguments, names of variables, directory (the words

@@ -12,11 +12,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
 import msgspec
+from msgspec import Struct
 
 from config import Condition
 from host.policy.conditions import conditions_hold
@@ -39,8 +39,7 @@ _STORED = (Scope.TIME, Scope.ALWAYS)
 _BREADTH = {scope: at for at, scope in enumerate(Scope)}
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRequest:
+class AccessRequest(Struct, frozen=True):
     """A call that grants are for, or a server request.
 
     `arguments`: decoded. `retry`: the call continues one that was sent before. `ref`: the entry by its source, whose
@@ -54,8 +53,7 @@ class AccessRequest:
     through: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """A permission that a person gave for a subject.
 
     `when`: conditions on the arguments, if the subject is not bound to exact ones. `made` and `expires` are Unix time.

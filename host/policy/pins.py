@@ -19,11 +19,11 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 import trio
+from msgspec import Struct
 
 from config import Trust
 from host.jsonrpc.withheld import Withheld
@@ -93,8 +93,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     reordered: bool = False
 
 
-@dataclass(frozen=True)
-class HeldItem:
+class HeldItem(Struct, frozen=True):
     """An item that waits for a person. `offered` and `approved` are definitions as JSON text, `since` is Unix time. If
     it waits from several sources, with different definitions, they are objects with a member for each source."""
 
@@ -112,8 +111,7 @@ class HeldItem:
         return _problem(self.item, self.offered)
 
 
-@dataclass(frozen=True)
-class ListedItem:
+class ListedItem(Struct, frozen=True):
     """An item as it is offered now, or was last. `by`: who approved it, as in `Pinned`; empty if it is held."""
 
     item: Item
@@ -130,8 +128,7 @@ class ListedItem:
         return _problem(self.item, self.offered)
 
 
-@dataclass(frozen=True)
-class Pinned:
+class Pinned(Struct, frozen=True):
     """An approved definition: when (Unix time), and by whom: a BY_ word or the `by` of `approve`."""
 
     item: Item
@@ -151,8 +148,7 @@ _Decide = Callable[[Mapping[ListKey, Items]], _Changed]
 """Computes the items of a server, by list, as a person's decision leaves them. Raises StaleDecision."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """Items to store, None for one to remove, and the stored items that they are based on.
 
     Attributes:
@@ -167,8 +163,7 @@ class _Plan:
     closes: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedPins:
+class PreparedPins(Struct, frozen=True):
     """The items of one kind that a source lists, compared with what is stored: see `Pins.prepare` and `Pins.commit`."""
 
     key: ListKey

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from config import Condition, Consent, KindConsent, Rule, ToolClaim, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
@@ -60,8 +61,7 @@ COSTLY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Tr
 can do anything, so these two are denied to untrusted servers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleDecision:
+class RuleDecision(Struct, frozen=True):
     """Verdict on a request, and its reason.
 
     `rule` is the text of the rule that decided: 'tools.ask: create_*', 'tools.default', 'trust: untrusted'. The text is
@@ -88,8 +88,7 @@ class EntryRules(NamedTuple):
     """The arguments that conditions name, as JSON pointers; None if no rule judges the arguments of this caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleTrial:
+class RuleTrial(Struct, frozen=True):
     """Result of trying one rule on a request: whether it matched, and a clause that says why. The clause contains
     nothing of the request."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import final
 
 from msgspec import Raw, structs
+from msgspec.structs import replace
 
 from config import Trust, Verdict
 from host.errors import ColonnadeError, Forbidden, ProtocolViolation

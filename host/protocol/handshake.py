@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import InvalidParams, UnsupportedVersion
 from host.jsonrpc.messages import INVALID_PARAMS, ErrorBody
@@ -36,8 +35,7 @@ _MAX_SEARCHED = 1024
 _OF_VERSION = re.compile(r"version|protocol|\b20\d\d-\d\d-\d\d\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class InitializeRequest:
+class InitializeRequest(Struct, frozen=True):
     """The `initialize` of a client, after negotiation."""
 
     revision: Revision

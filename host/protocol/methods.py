@@ -7,10 +7,9 @@ definitions of the schemas of 2024-11-05 to 2026-07-28, which agree on all of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
@@ -37,8 +36,7 @@ def describe_counts(counts: Iterable[tuple[Kind, int]]) -> str:
     return ", ".join(words) or "no entries"
 
 
-@dataclass(frozen=True, slots=True)
-class ListMethod:
+class ListMethod(Struct, frozen=True):
     """The method that lists the entries of one kind, and the shape of its result."""
 
     kind: Kind
@@ -78,8 +76,7 @@ LIST_METHODS: dict[Kind, ListMethod] = {
 LIST_METHOD_BY_NAME: dict[str, ListMethod] = {each.method: each for each in LIST_METHODS.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Struct, frozen=True):
     """A request that reaches one entry of one server."""
 
     name: str

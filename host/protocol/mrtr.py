@@ -8,10 +8,9 @@ requests, and the client sends the request again with the responses. The input r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
@@ -33,8 +32,7 @@ REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 _KNOWN = (REQUESTS, RESPONSES, STATE, TTL, SCOPE, *USUAL)
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequests:
+class InputRequests(Struct, frozen=True):
     """The `input_required` result of a server."""
 
     requests: Mapping[str, tuple[str, Raw | None]]

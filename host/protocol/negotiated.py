@@ -6,10 +6,9 @@ Source: "ServerCapabilities" of the schemas of 2024-11-05 to 2026-07-28.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
 from host.jsonrpc.readable import why_unreadable, why_unreadable_result
@@ -44,8 +43,7 @@ ALL_CAPABILITIES = LIST_CAPABILITIES | {LOGGING_CAPABILITY, COMPLETION_CAPABILIT
 """The server capabilities that Colonnade declares to clients, and the flag for subscriptions."""
 
 
-@dataclass(frozen=True, slots=True)
-class NegotiatedServer:
+class NegotiatedServer(Struct, frozen=True):
     """Revision, capabilities and instructions of a connected server."""
 
     revision: Revision

@@ -12,11 +12,10 @@ import re
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import HeaderMismatch, InvalidParams
 from host.jsonrpc.raw import is_object, members, pick, string
@@ -103,8 +102,7 @@ def decode_header(header: str) -> str:
 # Annotations of a tool's parameters
 
 
-@dataclass(frozen=True, slots=True)
-class ParamHeader:
+class ParamHeader(Struct, frozen=True):
     """A parameter of a tool that is repeated in a header."""
 
     header: str

@@ -9,10 +9,9 @@ Source: 2026-07-28, "Versioning / Backward Compatibility" and "Transports / stdi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import HeaderMismatch, MissingAbility, UnsupportedVersion
 from host.jsonrpc.raw import items, members, string
@@ -24,27 +23,23 @@ MAX_NAMES = 8
 """Names from a server that one message repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatelessServer:
+class StatelessServer(Struct, frozen=True):
     """The server is stateless and shares a revision with Colonnade."""
 
     negotiated: NegotiatedServer
 
 
-@dataclass(frozen=True, slots=True)
-class RetryWith:
+class RetryWith(Struct, frozen=True):
     """The server is stateless and has to be probed again in this revision."""
 
     revision: Revision
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(Struct, frozen=True):
     """The server needs `initialize`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incompatible:
+class Incompatible(Struct, frozen=True):
     """The server shares no revision with Colonnade, or refuses valid requests. `why`: one sentence about the server."""
 
     why: str

@@ -11,7 +11,6 @@ Source: 2026-07-28, "General fields / _meta", "Versioning", "Discovery" and "Cac
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import msgspec
@@ -413,8 +412,7 @@ def _members_or_none(meta: Raw | None) -> dict[str, Raw]:
 # Discovery
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
+class Discovery(Struct, frozen=True):
     """A server's result of `server/discover`."""
 
     negotiated: NegotiatedServer | None

@@ -8,10 +8,9 @@ that are granted. Sources: 2026-07-28, "Subscriptions", and the tasks extension 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id, Notification
@@ -41,8 +40,7 @@ _LISTS = {
 _FILTER_NAMES = KnownNames(*_LISTS, _URIS, _TASKS)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Notifications that are requested, or granted."""
 
     lists: frozenset[str]

@@ -14,11 +14,11 @@ type counts as missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -82,8 +82,7 @@ class Support(StrEnum):
     REQUIRED = "required"
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """One task, in either dialect."""
 
     id: str
@@ -103,16 +102,14 @@ class Task:
     connection. It may hold a text for the model meanwhile: `io.modelcontextprotocol/model-immediate-response`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRequest:
+class TaskRequest(Struct, frozen=True):
     """A client's request to run its call as a task."""
 
     ttl_ms: int | None
     """The requested lifetime in milliseconds; None if the client leaves it open."""
 
 
-@dataclass(frozen=True, slots=True)
-class TaskState:
+class TaskState(Struct, frozen=True):
     """The state of a task at a server. Only the extension has more than the task itself."""
 
     task: Task

@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, islice
 from typing import NamedTuple
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from config import Search
 from config.globs import Globs
@@ -56,8 +55,7 @@ CURSOR_LIFE = 3600.0
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-@dataclass(frozen=True, slots=True)
-class ShownList:
+class ShownList(Struct, frozen=True):
     """The definitions of one kind that an endpoint shows, in order, and the version of their snapshot."""
 
     version: int
@@ -66,8 +64,7 @@ class ShownList:
     """Equal for equal lists of definitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RenderedPart:
+class _RenderedPart(Struct, frozen=True):
     """The entries of one server in a shown list."""
 
     entries: tuple[Entry, ...]

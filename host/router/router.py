@@ -8,10 +8,10 @@ and missing entries share it too, and get the same error. Sessions, transports a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from msgspec import Raw, structs
+from msgspec.structs import replace
 
 from config.globs import MAX_LENGTH
 from host.attempts import Attempt, Reason

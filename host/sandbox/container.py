@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from config import StdioServer
 from config.sandbox import Network, Sandbox
@@ -35,8 +36,7 @@ class NotToBeHad(Exception):
         self.step, self.why = step, why
 
 
-@dataclass(frozen=True)
-class RuntimeFacts:
+class RuntimeFacts(Struct, frozen=True):
     """The facts that a client program tells of itself.
 
     Attributes:
@@ -116,8 +116,7 @@ def _of_docker(info: Mapping[str, Any]) -> tuple[RuntimeFacts, bool]:
     return facts, names.get("seccomp", {}).get("profile") in _FILTERS_OF_DOCKER
 
 
-@dataclass(frozen=True)
-class ContainerCommand:
+class ContainerCommand(Struct, frozen=True):
     """A command, and the environment of the client program, which has the values for the program in the container."""
 
     argv: tuple[str, ...]

@@ -8,8 +8,9 @@ listens; the forwarder outside (host/upstream/forwarder.py) decides by this file
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
+
+from msgspec import Struct
 
 from config.address_zones import Zone, zone_of
 from config.sandbox import LOCALHOST, Destination
@@ -22,8 +23,7 @@ Endpoint = tuple[str, int]
 """An IP address inside, and a port."""
 
 
-@dataclass(frozen=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """The addresses of destinations inside. `hosts`: by name; `listeners`: in the order in which they are opened, that
     of the proxy first, which has no destination."""
 

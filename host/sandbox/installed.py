@@ -16,9 +16,11 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from config import StdioServer
 from config.read import read_text
@@ -33,8 +35,7 @@ _FINDS_PYTHON = b"#!/bin/sh\n'''exec' "
 _SEPARATORS = re.compile(r"[-_.]+")
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """The record of what was installed.
 
     Attributes:
@@ -93,8 +94,7 @@ def old_places(packages: Path) -> list[Path]:
 # The start
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """Packages that are to be installed before a program can be started."""
 
     wanted: Wanted
@@ -106,8 +106,7 @@ class Missing:
         return f"{', '.join(self.wanted.packages)} from {self.registry} by {self.wanted.installer}{runs}"
 
 
-@dataclass(frozen=True)
-class ProgramStart:
+class ProgramStart(Struct, frozen=True):
     """The start of a confined program.
 
     Attributes:

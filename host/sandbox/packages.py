@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Installer(StrEnum):
@@ -28,8 +29,7 @@ class NotInstallable(Exception):
     with the remedy; it quotes no argument but known options."""
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A command that installs.
 
     Attributes:

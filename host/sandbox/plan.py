@@ -22,10 +22,11 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from config import StdioServer
 from config.read import open_regular, read_text
@@ -80,8 +81,7 @@ class CannotHide(Exception):
     """The state directory cannot be hidden in a container that may write, and so rename, what is above it."""
 
 
-@dataclass
-class _Paths:
+class _Paths(Struct):
     """Paths on their way into a plan: real ones, and the links on the way to them."""
 
     own: Sequence[str]

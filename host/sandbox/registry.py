@@ -10,10 +10,11 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from config.read import read_text
 from host.relay_start import resolve_program
@@ -29,8 +30,7 @@ _VARIABLE = re.compile(r"\$\{([^}]+)\}")
 _MORE_INDEXES = ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
 
-@dataclass(frozen=True)
-class Registry:
+class Registry(Struct, frozen=True):
     """Where packages are installed from.
 
     Attributes:

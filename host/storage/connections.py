@@ -19,10 +19,10 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from config.desktop.connecting import FileChange
 from host.storage.directory import State, replace_file
@@ -31,8 +31,7 @@ from host.storage.store import StateError
 _ID_LENGTH = 16
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """A connected file.
 
     Attributes:

@@ -25,9 +25,10 @@ import secrets
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import final
+
+from msgspec import Struct
 
 from host.relay import state_path
 from host.storage.store import StateError
@@ -77,8 +78,7 @@ def _check(path: Path) -> None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """A state directory that was checked. Made by `open_state` only."""
 
     path: Path
@@ -142,8 +142,7 @@ class State:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class ConfigDirectory:
+class ConfigDirectory(Struct, frozen=True):
     """The directory of one configuration file. Made by `State.for_config` only."""
 
     path: Path

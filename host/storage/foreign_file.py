@@ -11,8 +11,9 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from host.storage.directory import sync_folder
 
@@ -27,8 +28,7 @@ class CannotReplace(Exception):
     """The file cannot be read or replaced. The sentence says why, and what to do."""
 
 
-@dataclass(frozen=True)
-class ForeignFile:
+class ForeignFile(Struct, frozen=True):
     """A file as it was read. `data` is None if there is none; `real` is where links lead, and `folders` are those that
     have to be made for it, the innermost first."""
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from msgspec import structs
+
 from config import Auth, Listen, MetricsSpec
 from host.attempts import Attempt
 from host.downstream.http.security import Refusal, RequestGuard
@@ -49,7 +51,9 @@ def app_of(
         if not claim(scope, None if isinstance(head.refusal or head.identity, Refusal) else _TOKEN):
             refusal = Refusal(503, NO_CONNECTION_MESSAGE, {"retry-after": RETRY_AFTER})
         elif head.refusal is None and isinstance(head.identity, Refusal):
-            refusal = replace(head.identity, why="expected Authorization: Bearer and the token of metrics.token")
+            refusal = structs.replace(
+                head.identity, why="expected Authorization: Bearer and the token of metrics.token"
+            )
         elif refusal is None and (path != PATH or scope["method"] not in ("GET", "HEAD")):
             refusal = Refusal(404, f"only GET {PATH} is served here")
         if refusal is not None:

@@ -7,8 +7,9 @@ OpenTelemetry's rules for Prometheus make of them. `colonnade_*` are our own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 CONVENTIONS = "open-telemetry/semantic-conventions-genai v0.1.0"
 METHOD, ERROR, TOOL = "mcp_method_name", "error_type", "gen_ai_tool_name"
@@ -16,8 +17,7 @@ STATUS, OPERATION = "rpc_response_status_code", "gen_ai_operation_name"
 REVISION, TRANSPORT = "mcp_protocol_version", "network_transport"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One metric. `name` has its unit, and no `_total`, which counters have behind it. The last of `labels` is there
     only with `metrics: {tools: true}` if `may_name_tools`."""
 

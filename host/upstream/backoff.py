@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 INITIAL_DELAY = 0.25
 FACTOR = 2.0
@@ -13,8 +14,7 @@ HEALTHY_AFTER = 10.0
 """Seconds that a server must have been ready until its earlier failures do not count any more."""
 
 
-@dataclass
-class Backoff:
+class Backoff(Struct):
     """Exponential backoff: the delay after failures in a row, from 0.25 s, doubling up to a minute.
 
     Jitter keeps servers that failed together from being connected together.
@@ -44,8 +44,7 @@ RESTART_FACTOR = 4.0
 """Starts are further apart than other attempts, so that five of them cover an ordinary outage."""
 
 
-@dataclass
-class Restarts:
+class Restarts(Struct):
     """Delays between the starts of one server: after failures in a row 0.25 s, 1 s, 4 s and 16 s, then a minute. Never
     more than MAX_STARTS within WINDOW, however long the server was ready in between."""
 
@@ -89,8 +88,7 @@ MIN_SPACING = 0.25
 """Seconds between the beginnings of two readings of announced lists."""
 
 
-@dataclass
-class ReadingBudget:
+class ReadingBudget(Struct):
     """Processor time for reading and comparing the lists of one server. A server may change its lists as often as it
     likes: the work is limited, so lists that cost little are read at each change. One object for all connections of the
     server: otherwise a server could end its connection, or change its era, to be read at once."""

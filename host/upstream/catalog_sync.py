@@ -12,12 +12,12 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from host.catalog import Definition, FreshnessHint, SourceEntries, param_headers_in
 from host.journal import EntryOmitted, ListsSlowed, excerpt, slow_reading

@@ -6,9 +6,10 @@ import errno
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from config import StdioServer
 from host.journal import Journal
@@ -89,8 +90,7 @@ class NotInstalled(LinkLost):
     lasting = True
 
 
-@dataclass(frozen=True, slots=True)
-class Confined:
+class Confined(Struct, frozen=True):
     """A confined program: its words, its environment and the plan that confines it."""
 
     argv: tuple[str, ...]

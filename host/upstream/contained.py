@@ -13,11 +13,11 @@ import re
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trio
+from msgspec import Struct
 
 from config import StdioServer
 from config.read import read_text
@@ -40,8 +40,7 @@ _REMEDIES = (
 """By words of the client programs about a start that failed: what a person can do."""
 
 
-@dataclass(frozen=True)
-class Contained:
+class Contained(Struct, frozen=True):
     """A container to be started.
 
     Attributes:

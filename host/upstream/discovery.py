@@ -4,7 +4,9 @@ servers of 2025-03-26, "Server Metadata Discovery")."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from config import OAuth
 from host.oauth.challenge import Challenge
@@ -27,8 +29,7 @@ from host.url import Url
 from host.wire.issuer_http import IssuerHttp
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered(Struct, frozen=True):
     """Resource and issuer of a login at a server. `scopes`: those of the resource metadata, None if they name none."""
 
     issuer: Issuer

@@ -13,9 +13,10 @@ from __future__ import annotations
 import resource
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import trio
+from msgspec import Struct
 
 from config.address_zones import Zone
 from config.sandbox import LOCALHOST, Destination, Sandbox
@@ -62,8 +63,7 @@ def addresses_of(host: str) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-@dataclass(frozen=True)
-class Forwarder:
+class Forwarder(Struct, frozen=True):
     """The forwarder of one child.
 
     Attributes:
@@ -88,8 +88,7 @@ class Forwarder:
                 nursery.start_soon(_Entrance(self, listener, destination, room, lookups).accept, nursery)
 
 
-@dataclass(frozen=True)
-class _Entrance:
+class _Entrance(Struct, frozen=True):
     """One of the listening sockets. `destination`: None for the proxy."""
 
     forwarder: Forwarder

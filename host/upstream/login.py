@@ -16,11 +16,11 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 import trio
+from msgspec import Struct
 
 from config import HttpServer, OAuth
 from host.jsonrpc.messages import Request, write
@@ -79,8 +79,7 @@ class TooManyStepUps(OAuthProblem):
     """The server keeps asking for more scopes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedLogin:
+class ProposedLogin(Struct, frozen=True):
     """The purpose of a login. `former`: the login that it takes the place of; `former_issuer`: the issuer of that
     one, also if the rest of it cannot be read any more; empty without one."""
 
@@ -133,8 +132,7 @@ class ProposedLogin:
         return "" if page.origin == Url.parse(self.issuer.id).origin else f"{page.scheme}://{page.authority}"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingLogin:
+class PendingLogin(Struct, frozen=True):
     """A login that has begun."""
 
     proposed: ProposedLogin

@@ -10,11 +10,11 @@ of both eras. A server that then answers the probe and refuses `initialize` was 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from host.errors import HeaderMismatch, UnsupportedVersion
 from host.jsonrpc.raw import encode_object, members
@@ -60,8 +60,7 @@ LATE_INITIALIZE_WAIT = 1.0
 """Seconds in which a program that answered the probe as a stateless server may still respond to `initialize`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """Facts about the era and the transport of a server, kept from one connection to the next.
 
     `may_be_stateless` and `may_be_handshake`: the eras that are possible; if both are, the server is probed.

@@ -10,10 +10,11 @@ The outcome for a dedicated instance is decided by `host/upstream/instances.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeGuard
 
 import trio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from config import HttpServer, Protocol, ServerSpec
 from host.journal import Event, ServerFailed, ServerNeedsLogin, SessionAbsent, SessionFailed
@@ -34,8 +35,7 @@ MAX_LASTING_DELAY = 300.0
 """Seconds to the next attempt after the first failure that only a person can mend, and after many in a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionEnd:
+class ConnectionEnd(Struct, frozen=True):
     """The end of a connection, or of an attempt to make one.
 
     Attributes:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import trio
+from msgspec import Struct, structs
 
 from config.sandbox import Destination, Network, Sandbox, as_yaml
 from config.types import MOST_MEMORY, MOST_OPEN_FILES, MOST_PROCESSES
@@ -107,8 +108,7 @@ class Refusals:
         self._journal.note(SandboxRefused(self._server, what, "" if allow is None else as_yaml(allow), certain))
 
 
-@dataclass(frozen=True)
-class _Refusal:
+class _Refusal(Struct, frozen=True):
     what: str
     allow: Sandbox | None
     path: str = ""
@@ -211,8 +211,8 @@ def find_refusal(line: str, sandbox: Sandbox, plan: Mapping[str, Any]) -> _Refus
         return _Refusal(f'to read "{path}"', replace(sandbox, files=files), at)
     if is_below_any(folder := os.path.dirname(path), sandbox.files.read):
         # A file that is to be new cannot be named in a sandbox.
-        return replace(_write_refusal(path, sandbox), path=path, otherwise=_write_refusal(folder, sandbox))
-    return replace(_write_refusal(path, sandbox), path=at)
+        return structs.replace(_write_refusal(path, sandbox), path=path, otherwise=_write_refusal(folder, sandbox))
+    return structs.replace(_write_refusal(path, sandbox), path=at)
 
 
 def _write_refusal(path: str, sandbox: Sandbox) -> _Refusal:

@@ -10,7 +10,6 @@ launch. With another configuration, program, URL or credential, nothing is remem
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -55,7 +54,7 @@ class Remembered(NamedTuple):
                 raw = withheld.replaced(each.raw) if withheld.may_be_in(each.raw) else each.raw
                 lists[kind].append(Definition(withheld.replaced_in_text(each.name), raw, each.may_be_task))
         clean, said = withheld.replaced_in_text, self.negotiated
-        negotiated = dataclasses.replace(
+        negotiated = msgspec.structs.replace(
             said,
             server=clean(said.server),
             instructions=None if said.instructions is None else clean(said.instructions),
@@ -173,7 +172,7 @@ def _revealed(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _write_negotiated(negotiated: NegotiatedServer) -> str:
-    fields = {each.name: getattr(negotiated, each.name) for each in dataclasses.fields(negotiated)}
+    fields = msgspec.structs.asdict(negotiated)
     return msgspec.json.encode({**fields, "revision": negotiated.revision.name}).decode()
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import trio
+from msgspec import Struct
 
 from host.sanitize import with_said
 from host.upstream.client import Client
 from host.wire.link import LinkLost
 
 
-@dataclass(frozen=True, slots=True)
-class Connecting:
+class Connecting(Struct, frozen=True):
     """`said`: what the server said about its last failure, quoted for people; so in the other states with a reason.
     `refused`: how the last attempt ended, if this one tries another transport because of it."""
 
@@ -23,27 +22,23 @@ class Connecting:
     refused: LinkLost | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     since: float
     client: Client
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     since: float
     why: str
     next_attempt: float
     said: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Disabled:
+class Disabled(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The server is not started until a person approves its program, and if it is confined, the files beside it or what
     is installed for it. `why`: the end of a sentence about its command."""
 
@@ -51,23 +46,20 @@ class Held:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Installing:
+class Installing(Struct, frozen=True):
     """The packages that its command names are being installed."""
 
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """The server is not started before it is used (`start: lazy`, `idle`); one `at_url` is not connected before."""
 
     since: float
     at_url: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsLogin:
+class NeedsLogin(Struct, frozen=True):
     """The server is not connected until a person logs in: another attempt would be refused as well."""
 
     since: float
@@ -75,16 +67,14 @@ class NeedsLogin:
     said: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsFolder:
+class NeedsFolder(Struct, frozen=True):
     """The server runs in a folder of a client (`cwd: "${client:folder}"`), and is not started before one that has a
     folder uses it."""
 
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Struct, frozen=True):
     """The session beside a stateless connection cannot be had, so that connection serves all clients. After ABSENT_FOR
     a client that could use the session makes it be tried again, without waiting for it.
 

@@ -10,9 +10,10 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
 
 import trio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from config import Isolation, ServerSpec
 from host.errors import Unavailable, first_exception
@@ -53,8 +54,7 @@ from host.wire.link import LinkLost
 from host.wire.refusal_text import said_of
 
 
-@dataclass(frozen=True, slots=True)
-class Clients:
+class Clients(Struct, frozen=True):
     """Whom a connection serves.
 
     Attributes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 
 from host.errors import ColonnadeError, ProtocolViolation, ServerErrorResponse, TimedOut
 from host.exchange import Exchange

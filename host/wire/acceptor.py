@@ -14,10 +14,10 @@ import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import trio
+from msgspec import Struct
 
 from host.errors import first_exception
 
@@ -66,8 +66,7 @@ _LOST = (errno.EPERM, errno.ECONNABORTED, errno.EPROTO)
 _log = logging.getLogger("colonnade.listener")
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerLimits:
+class ListenerLimits(Struct, frozen=True):
     """The limits of one listener: see the constants of this module."""
 
     max_connections: int = MAX_CONNECTIONS

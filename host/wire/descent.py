@@ -32,9 +32,10 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from host.relay import TRAIL_VARIABLE, read_trail
 from host.wire import darwin
@@ -59,8 +60,7 @@ class DescentUnknown(Exception):
     """The ancestors of a process, or the running hosts, cannot be determined."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """One process. `started`: its start time in the kernel's ticks, which a later process with the same `pid` does not
     share."""
 
@@ -69,8 +69,7 @@ class Process:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PeerProcess:
+class PeerProcess(Struct, frozen=True):
     """The process at the other end of a Unix socket.
 
     Args:
@@ -96,8 +95,7 @@ class PeerProcess:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class HostRecord:
+class HostRecord(Struct, frozen=True):
     """A running host of this user."""
 
     config: str

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 EXTRA = 32
 """Connections beyond the regular ones that are accepted to read a request head."""
@@ -76,8 +77,7 @@ class _Kind(IntEnum):
 _REGULAR, _EXTRA = _Kind.REGULAR, _Kind.EXTRA  # for speed; see RESOURCE in protocol/methods.py
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(Struct):
     kind: _Kind
     since: float
     phase: Phase = Phase.IDLE

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from host.jsonrpc.messages import Malformed
 from host.jsonrpc.raw import one_line
@@ -31,8 +32,7 @@ class EventTooLong(ValueError):
     """The peer sent an event over the limit that cannot be assigned to a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(Struct, frozen=True):
     data: bytes
     """The lines of data, joined by `\\n`. Not checked to be UTF-8."""
     event: str = "message"

@@ -17,9 +17,10 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+
+from msgspec import Struct
 
 from host.wire.descent import PeerProcess, examine_process, refusal_reason
 
@@ -45,8 +46,7 @@ class SearchTooLong(Exception):
     """There are more sockets or descriptors than are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holders:
+class Holders(Struct, frozen=True):
     """Who has a socket: the user it belongs to, and the processes with a descriptor of it, as far as they can be
     read. `name`: how /proc names it; empty if no process has it any more."""
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+from msgspec import structs
 from trio.testing import MockClock
 
 from config import Config, Listen
@@ -64,7 +65,7 @@ async def trying(
         if offered is not None:
             offered[outcome.server] = [(row["kind"], row["name"], row["counts"]) for row in outcome.definitions]
         if not outcome.is_known:
-            outcomes[outcome.server] = replace(outcome, definitions=())
+            outcomes[outcome.server] = structs.replace(outcome, definitions=())
 
     for server in servers:
         server.spec = replace(server.spec, disabled=True)

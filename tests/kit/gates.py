@@ -7,13 +7,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
 from msgspec import structs
+from msgspec.structs import replace
 
 from config import AskSpec, CallerSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.audit.writer import Audit

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from config import HttpServer, OAuth, Pkce
 from config.references import Secret
@@ -291,7 +292,7 @@ async def test_issuers(batch: int) -> None:
 
 
 def _drops_refresh_token(self: Login, tokens: Any, now: float) -> Login:
-    renewed: Login = _RENEWED(self, replace(tokens, refresh_token=tokens.refresh_token or "gone"), now)
+    renewed: Login = _RENEWED(self, structs.replace(tokens, refresh_token=tokens.refresh_token or "gone"), now)
     return renewed
 
 

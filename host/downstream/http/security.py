@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import ip_address
+
+from msgspec import Struct, field
 
 from config import Listen
 from host.attempts import Reason
@@ -47,8 +48,7 @@ EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 CHALLENGE = 'Bearer realm="colonnade"'
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """HTTP response that refuses a request."""
 
     status: int

@@ -7,11 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from config import Channel, Consent, KindConsent, Notice, PromptConsent, Rule, ToolClaim, UriConsent, Verdict, load
 from host.cli.command_line import run

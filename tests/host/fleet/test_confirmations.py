@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 import trio
 from msgspec import structs
+from msgspec.structs import replace
 from trio.testing import wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Trust

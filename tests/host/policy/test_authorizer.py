@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 import pytest
 import trio
 from msgspec import structs
+from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import (

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from config import StdioServer, Trust, Unconfined
 from config.sandbox import Network, Sandbox
@@ -141,8 +142,8 @@ def test_what_was_never_approved_is_confined(tmp_path: Path, state: Path) -> Non
     former = replace(spec(tmp_path), sandbox=None)
     with store_opener(state) as opened:
         pins = Pins(opened(), {"a": Trust.UNTRUSTED})
-        awaited(pins.observe_launch("a", replace(launch_of(former), program="/first")))
-        awaited(pins.observe_launch("a", replace(launch_of(former), program="/other")))
+        awaited(pins.observe_launch("a", structs.replace(launch_of(former), program="/first")))
+        awaited(pins.observe_launch("a", structs.replace(launch_of(former), program="/other")))
         (held,) = pins.held()
         awaited(pins.reject(held.item, held.fingerprint))
         awaited(pins.revoke(held.item))

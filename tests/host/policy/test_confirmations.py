@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import AskSpec, Channel, Check, Condition, Trust

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 from msgspec import Raw
+from msgspec.structs import replace
 from msgspec.structs import replace as with_changes
 
 from config import Trust, Verdict

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from config import Secret, StdioServer
 from config.container_run import container_run
@@ -91,14 +92,14 @@ def test_a_command_of_docker() -> None:
 
 
 def test_podman_as_root_does_not_ask_for_its_own_limit_of_processes() -> None:
-    argv = of(replace(ROOTLESS, rootless=False, memory=True, processes=True))
+    argv = of(structs.replace(ROOTLESS, rootless=False, memory=True, processes=True))
     assert "--ulimit=nproc=10000:10000" in argv
     assert "--pids-limit=65" in argv
     assert not any("userns" in word for word in argv)
 
 
 def test_root_of_a_rootless_daemon_is_the_user() -> None:
-    assert "--user=0:0" in of(replace(DAEMON, rootless=True))
+    assert "--user=0:0" in of(structs.replace(DAEMON, rootless=True))
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from dataclasses import replace as changed
 from typing import Any
 
 import pytest
 import trio
 from msgspec import Raw
 from msgspec.structs import replace
+from msgspec.structs import replace as changed
 from trio.testing import wait_all_tasks_blocked
 
 from config import Isolation, Protocol
