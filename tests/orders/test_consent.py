@@ -76,7 +76,7 @@ from tests.kit.scripts import Step, scripts
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, open_world
 from tests.reference import UNTOLD, opinion
 
-PLAYED = int(os.environ.get("COLONNADE_CONSENT_SCRIPTS", "120"))
+PLAYED = int(os.environ.get("COLONNADE_CONSENT_SCRIPTS", "60"))
 """Scripts that each of the SHARDS plays; more of them for a run that has the time. Each takes about 0.1 s of the
 processor, and all of them must end within the timeout of a test on a busy machine."""
 SHARDS = 2

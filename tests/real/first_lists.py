@@ -355,7 +355,7 @@ ROUNDS: dict[str, Callable[[Bench, int], Awaitable[list[Start]]]] = {
 
 
 @contextmanager
-def busy_machine(programs: int = 2) -> Iterator[None]:
+def busy_machine(programs: int) -> Iterator[None]:
     """Keep so many processors busy for the block."""
     command = [*BARE_PYTHON, "-c", "while True: pass"]
     counting = [subprocess.Popen(command, stdin=subprocess.DEVNULL) for _ in range(programs)]
@@ -367,10 +367,10 @@ def busy_machine(programs: int = 2) -> Iterator[None]:
             each.wait()
 
 
-def play(name: str, folder: Path, starts: int, delay: float) -> list[Start]:
-    """The starts of one round after the one that makes the servers known."""
+def play(name: str, folder: Path, starts: int, delay: float, busy: int = 2) -> list[Start]:
+    """The starts of one round after the one that makes the servers known, beside so many programs that count."""
     bench = Bench(folder / name, delay)
-    with busy_machine():
+    with busy_machine(busy):
         return trio.run(ROUNDS[name], bench, starts)
 
 

@@ -40,7 +40,7 @@ from tests.kit.servers.offering import offer
 from . import deciders
 from .running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, beside, serving, until, write_config
 
-KILLS = int(os.environ.get("COLONNADE_KILLS", "40"))
+KILLS = int(os.environ.get("COLONNADE_KILLS", "20"))
 """In all: 6 of 10 of one deciding process, 2 of two at the same time, 1 of a command, 1 of a host or two."""
 
 
