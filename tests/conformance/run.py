@@ -182,9 +182,9 @@ def judge(checks: list[dict[str, Any]]) -> Outcome:
     return Outcome(failures, warnings, frozenset(succeeded) if succeeded - {WIRE_CHECK} else frozenset())
 
 
-def read_outcome(folder: Path) -> Outcome:
-    """The outcome from the files that a scenario left."""
-    found = sorted(folder.glob("**/checks.json"))
+def read_outcome(folder: Path, pattern: str = "**") -> Outcome:
+    """The outcome from the files that a scenario left, below folders with such a name."""
+    found = sorted(folder.glob(f"{pattern}/checks.json"))
     if not found:
         return Outcome([f"the suite came to no result; see {folder.relative_to(ROOT) / 'output.txt'}"])
     return judge(json.loads(found[-1].read_text(encoding="utf-8")))
@@ -192,8 +192,8 @@ def read_outcome(folder: Path) -> Outcome:
 
 async def run_suite(command: list[str], folder: Path, seconds: float) -> int | None:
     """Run the suite's command; what it prints goes to `folder`. Its exit status, `None` when it had to be ended."""
-    await trio.Path(folder).mkdir(parents=True)
-    with (folder / "output.txt").open("wb") as output:
+    await trio.Path(folder).mkdir(parents=True, exist_ok=True)
+    with (folder / "output.txt").open("ab") as output:
         # The suite ends a scenario by itself; this limit is for the case that it cannot.
         with trio.move_on_after(seconds + STOP_SECONDS):
             done = await trio.run_process(command, stdout=output, stderr=subprocess.STDOUT, check=False, cwd=ROOT)
@@ -201,14 +201,17 @@ async def run_suite(command: list[str], folder: Path, seconds: float) -> int | N
     return None
 
 
-async def run_scenario(suite: Suite, name: str, version: str, url: str, folder: Path) -> Outcome:
-    """Run one scenario for servers against `url`; its files go to `folder`."""
-    command = suite.command(
-        *("server", "--url", url, "--scenario", name, "--spec-version", version),
-        *("--output-dir", str(folder), "--timeout", str(SCENARIO_SECONDS * 1000)),
-    )
-    await run_suite(command, folder, SCENARIO_SECONDS)
-    return read_outcome(folder)
+async def run_scenarios(suite: Suite, plan: Plan, url: str, folder: Path) -> dict[str, Outcome]:
+    """Run the scenarios for servers against `url`, by their names; their files go to `folder`. All of a revision run in
+    one process of the suite, whose start takes longer than most of them."""
+    for chosen in [("--scenario", name) for name in plan.server] if plan.is_part else [("--suite", "all")]:
+        command = suite.command(
+            *("server", "--url", url, *chosen, "--spec-version", plan.version),
+            *("--output-dir", str(folder), "--timeout", str(SCENARIO_SECONDS * 1000)),
+        )
+        await run_suite(command, folder, SCENARIO_SECONDS * len(plan.server))
+    # Behind the name is the time, with its year.
+    return {name: read_outcome(folder, f"server-{name}-2[0-9][0-9][0-9]-*T*") for name in plan.server}
 
 
 async def run_client_scenario(suite: Suite, name: str, version: str, way: str, folder: Path) -> Outcome:
@@ -424,6 +427,8 @@ class Plan:
     server: list[str]
     client: list[str]
     left_out: list[str]
+    is_part: bool
+    """Whether the command line has chosen them."""
 
 
 def print_table(title: str, names: list[str], columns: dict[str, dict[str, Outcome]]) -> None:
@@ -547,14 +552,9 @@ def foreseen(outcome: Outcome, direct: Outcome, cannot: Cannot | None, less: Map
 
 async def run_server_side(suite: Suite, plan: Plan, places: list[Place]) -> list[Count]:
     """Run and report the columns of one revision."""
-
-    async def run_column(place: Place) -> dict[str, Outcome]:
-        folder = RESULTS / plan.version / place.folder
-        return await run_all(
-            plan.server, lambda name: run_scenario(suite, name, plan.version, place.url, folder / name)
-        )
-
-    direct, *others = [await run_column(place) for place in places]
+    direct, *others = [
+        await run_scenarios(suite, plan, place.url, RESULTS / plan.version / place.folder) for place in places
+    ]
     for place, column in zip(places[1:], others, strict=True):
         cannot = CANNOT.get((plan.version, place.folder), {})
         for name in [name for name in column if direct[name].verdict == "passed"]:
@@ -632,7 +632,7 @@ def make_plan(suite: Suite, version: str, only: list[str] | None) -> Plan:
     def wanted(names: list[str]) -> list[str]:
         return [name for name in names if name not in left_out and (not only or name in only)]
 
-    return Plan(version, wanted(server), wanted(client), [] if only else left_out)
+    return Plan(version, wanted(server), wanted(client), [] if only else left_out, bool(only))
 
 
 def make_plans(suite: Suite, versions: list[str], only: list[str] | None) -> list[Plan]:

@@ -111,8 +111,8 @@ async def test_progress_in_each_revision_over_http(here: Setting, revision: str)
     assert text_in(answer) == b"n"
 
 
-@each_revision
-def test_each_revision_over_stdio(tmp_path: Path, revision: str) -> None:
+@pytest.mark.parametrize("revision", [REVISIONS[0], REVISIONS[-1]])
+def test_the_oldest_and_the_newest_revision_over_stdio(tmp_path: Path, revision: str) -> None:
     """The same, line by line."""
     with line_client(write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})) as client:
         opened = client.open(revision)
