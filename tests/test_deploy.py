@@ -14,6 +14,7 @@ from config import AuditPlace, Config, load
 from tests.image import AS_DEPLOYED
 
 DEPLOY = Path(__file__).parents[1] / "examples" / "deploy"
+GATEWAY = DEPLOY / "gateway"
 KUBERNETES = DEPLOY / "kubernetes"
 SYSTEMD = DEPLOY / "systemd"
 ENDPOINT = (DEPLOY.parents[1] / "host" / "downstream" / "http" / "app.py").read_text()
@@ -54,7 +55,7 @@ def seconds(text: str) -> int:
     return int(text[:-1])
 
 
-@pytest.fixture(params=[DEPLOY / "colonnade.yaml", KUBERNETES / "colonnade.yaml"], ids=["compose", "kubernetes"])
+@pytest.fixture(params=[GATEWAY / "colonnade.yaml", KUBERNETES / "colonnade.yaml"], ids=["compose", "kubernetes"])
 def read(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Config]:
     return lambda: loaded(request.param, tmp_path, monkeypatch)
 
@@ -67,11 +68,11 @@ def test_each_file_is_valid_and_fits_into_a_container(read: Callable[[], Config]
 
 
 def test_compose_gives_what_its_file_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = loaded(DEPLOY / "colonnade.yaml", tmp_path, monkeypatch)
+    config = loaded(GATEWAY / "colonnade.yaml", tmp_path, monkeypatch)
     gateway = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["gateway"]
     port = config.listen.address.port
     assert gateway["ports"] == [f"127.0.0.1:{port}:{port}"]
-    assert set(gateway["environment"]) == file_variables((DEPLOY / "colonnade.yaml").read_text())
+    assert set(gateway["environment"]) == file_variables((GATEWAY / "colonnade.yaml").read_text())
     assert seconds(gateway["stop_grace_period"]) >= config.drain + BESIDE_DRAIN
     (path,) = re.findall(rf"http://127\.0\.0\.1:{port}(/\w+)'", (DEPLOY / "Containerfile").read_text())
     assert f'path == "{path}"' in ENDPOINT
@@ -82,7 +83,7 @@ def test_compose_gives_what_its_file_needs(tmp_path: Path, monkeypatch: pytest.M
     assert given == set(AS_DEPLOYED), "`make image` tries what is deployed"
     assert gateway["ulimits"]["nofile"] > config.capacity.connections + 1000
     assert (DEPLOY / gateway["build"]["context"] / gateway["build"]["dockerfile"]).samefile(DEPLOY / "Containerfile")
-    assert "./colonnade.yaml:/etc/colonnade/colonnade.yaml:ro" in gateway["volumes"]
+    assert "./gateway:/etc/colonnade:ro" in gateway["volumes"], "a mount of the file would not show what replaces it"
 
 
 def test_the_container_is_started_with_a_command_that_there_is() -> None:

@@ -31,8 +31,12 @@ OF_LIBRARY = {"process_open_fds", "process_max_fds", "process_resident_memory_by
 OF_PROMETHEUS = {"job", "instance", "le", "alertname", "alertstate"}
 
 
+def dashboard_targets() -> list[dict[str, str]]:
+    return [target for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+
+
 def dashboard_expressions() -> list[str]:
-    return [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    return [target["expr"] for target in dashboard_targets()]
 
 
 def without_variables(expression: str) -> str:
@@ -44,7 +48,7 @@ EXPRESSIONS = [
     *dashboard_expressions(),
     *(rule["expr"] for rule in RULES),
     *(each["definition"] for each in DASHBOARD["templating"]["list"] if each["type"] == "query"),
-    *(each["expr"] for each in DASHBOARD["annotations"]["list"]),
+    *(each["target"]["expr"] for each in DASHBOARD["annotations"]["list"]),
 ]
 
 
@@ -105,7 +109,7 @@ def test_prometheus_and_grafana_find_each_other_and_the_metrics() -> None:
     prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     (scrape,) = prometheus["scrape_configs"]
     assert scrape["static_configs"][0]["targets"] == [
-        yaml.safe_load((DEPLOY / "colonnade.yaml").read_text())["listen"]["metrics"]
+        yaml.safe_load((DEPLOY / "gateway" / "colonnade.yaml").read_text())["listen"]["metrics"]
     ]
     assert services["prometheus"]["network_mode"] == "service:gateway"
     provisioning = DEPLOY / "grafana" / "provisioning"
