@@ -1,8 +1,9 @@
-"""haproxy in front of several processes, in turns and without affinity: two requests of one connection go to two of
-them. Where it is not installed, tests that need it are skipped."""
+"""haproxy in front of several processes, by the file of examples/deploy, but with a look at them each 200 ms: two
+requests of one connection go to two of them. Where it is not installed, tests that need it are skipped."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -16,31 +17,9 @@ from tests.real.running import free_port, until
 
 needs_haproxy = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
-_CONFIG = """
-global
-    maxconn 2000
-    nbthread 1
-defaults
-    mode http
-    balance roundrobin
-    option redispatch 1
-    retries 3
-    retry-on conn-failure
-    option abortonclose
-    timeout connect 2s
-    timeout client 10m
-    timeout server 10m
-    timeout http-keep-alive 10s
-frontend clients
-    bind 127.0.0.1:{port}
-    default_backend replicas
-backend replicas
-    http-reuse never
-"""
-_READY = """\
-    option httpchk
-    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
-"""
+_EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy" / "haproxy.cfg"
+_SERVER = re.compile("^  server .*\n", re.MULTILINE)
+_READY = re.compile("^  (?:option httpchk|http-check .*)\n", re.MULTILINE)
 
 
 @contextmanager
@@ -51,9 +30,11 @@ def balancing(folder: Path, ports: Sequence[int], *, ready: bool = False) -> Ite
         ready: a process whose `/readyz` says that it is not ready is left out too.
     """
     port = free_port()
-    lines = [f"    server r{n} 127.0.0.1:{each} check inter 200ms fall 2 rise 1" for n, each in enumerate(ports)]
+    text = _SERVER.sub("", _EXAMPLE.read_text() if ready else _READY.sub("", _EXAMPLE.read_text()))
+    text = text.replace(":8800\n", f":{port}\n").replace("inter 2s", "inter 200ms")
+    lines = [f"  server r{n} 127.0.0.1:{each}\n" for n, each in enumerate(ports)]
     file = folder / "haproxy.cfg"
-    file.write_text(_CONFIG.format(port=port) + (_READY if ready else "") + "\n".join(lines) + "\n")
+    file.write_text("".join(["global\n  nbthread 1\n", text, *lines]))
     with (folder / "haproxy.log").open("w") as log:
         process = subprocess.Popen(
             ["haproxy", "-db", "-f", str(file)], stdin=subprocess.DEVNULL, stderr=log, stdout=log
