@@ -119,7 +119,8 @@ fuzz: $(INSTALLED_DEV)  ## hostile bytes for every parser, hostile connections f
 wheels: $(INSTALLED_DEV) | $(BIN)/uv  ## wheel and sdist in clean environments of each Python that is here, by uvx and pipx, with their SBOM and known vulnerabilities
 	$(BIN)/python -m tests.wheels
 
-image: $(INSTALLED_DEV)  ## the image of examples/deploy, built and run by podman, as far as that can start containers here; needs mmdebstrap where no registry is
+image: $(INSTALLED_DEV) | $(BIN)/uv  ## the manifests of examples/deploy, held against Compose, Kubernetes' schemas and Grafana's types, and its image, built and run by podman, as far as that can start containers here; needs npm, and mmdebstrap where no registry is
+	$(BIN)/python -m tests.manifests
 	$(BIN)/python -m tests.image
 
 busy-console: $(INSTALLED_DEV)  ## three pages of the console for ten minutes, beside 100 calls a second: tasks, heap, axe-core; needs chromium, npm, a C compiler; BUSY="--seconds 20 --tell"
