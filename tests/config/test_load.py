@@ -367,8 +367,9 @@ def test_what_is_told_of_an_endpoint(tmp_path: Path, listen: str, said: list[str
     assert [notice.partition(";")[0] for notice in made.notices] == said
 
 
-CONFIGURATIONS = sorted((Path(__file__).parents[2] / "examples").rglob("colonnade.yaml"))
-EXAMPLES = [file for file in CONFIGURATIONS if "deploy" not in file.parts]
+_FOLDER = Path(__file__).parents[2] / "examples"
+CONFIGURATIONS = sorted(_FOLDER.rglob("colonnade.yaml"))
+EXAMPLES = [file for file in CONFIGURATIONS if not file.is_relative_to(_FOLDER / "deploy")]
 """Those that start on this machine: tests/test_deploy.py loads the others."""
 
 
