@@ -44,36 +44,37 @@ _INFO, _WARNING = Severity.INFO, Severity.WARNING  # for speed; see RESOURCE in 
 
 
 class Event(Struct, frozen=True):
-    """Something that people may want to know. `part`: that of the log whose level it follows (`cli/common.py`)."""
+    """Something that people may want to know. `part`: that of the log whose level it follows (`cli/common.py`).
+    `text`: the sentence about it, a format whose `self` is the event."""
 
     part: ClassVar[str] = "servers"
+    text: ClassVar[str] = ""
 
     @property
     def severity(self) -> Severity:
         return _INFO
 
+    def __str__(self) -> str:
+        return self.text.format(self=self)
+
 
 class ServerReady(Event, frozen=True):
     """A server is connected and its lists are in the catalog."""
 
+    text: ClassVar = "{self.server}: ready in {self.seconds:.1f} s ({self.counts})"
     server: str
     said: str
     """The name that the client gives itself."""
     counts: str
     seconds: float
 
-    def __str__(self) -> str:
-        return f"{self.server}: ready in {self.seconds:.1f} s ({self.counts})"
-
 
 class ServerStopped(Event, frozen=True):
     """A server was stopped because it was not used."""
 
+    text: ClassVar = "{self.server}: stopped, since it was not used for {self.seconds:.0f} s; its next use starts it"
     server: str
     seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.server}: stopped, since it was not used for {self.seconds:.0f} s; its next use starts it"
 
 
 class VariablesHandedOn(Event, frozen=True):
@@ -90,11 +91,9 @@ class ServerConfined(Event, frozen=True):
     """A program was started with these means that confine it."""
 
     part: ClassVar = "sandbox"
+    text: ClassVar = "{self.server}: its program is confined by {self.means}"
     server: str
     means: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: its program is confined by {self.means}"
 
 
 class ServerUnconfined(Event, frozen=True):
@@ -115,13 +114,11 @@ class SandboxRefused(Event, frozen=True):
     part: ClassVar = "sandbox"
     severity: ClassVar = Severity.WARNING
     stream: ClassVar[Literal["sandbox"]] = "sandbox"
+    text: ClassVar = "{self.server}: {self.line}"
     server: str
     what: str
     allow: str
     certain: bool
-
-    def __str__(self) -> str:
-        return f"{self.server}: {self.line}"
 
     @property
     def line(self) -> str:
@@ -133,31 +130,27 @@ class SandboxRefused(Event, frozen=True):
 class SessionOpened(Event, frozen=True):
     """Handshake clients of a server are served over a session, beside the stateless connection for others."""
 
+    text: ClassVar = "{self.server}: handshake clients use a session ({self.revision})"
     server: str
     revision: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: handshake clients use a session ({self.revision})"
 
 
 class SessionClosed(Event, frozen=True):
     """The session beside a stateless connection was closed because it was not used."""
 
+    text: ClassVar = (
+        "{self.server}: its session was not used for {self.seconds:.0f} s and is closed; its next use opens one"
+    )
     server: str
     seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.server}: its session was not used for {self.seconds:.0f} s and is closed; its next use opens one"
 
 
 class SessionAbsent(Event, frozen=True):
     """A server accepts no session beside its stateless connection, which serves all clients."""
 
+    text: ClassVar = "{self.server}: accepts no session ({self.why}), so all clients are served over one connection"
     server: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: accepts no session ({self.why}), so all clients are served over one connection"
 
 
 class SessionFailed(Event, frozen=True):
@@ -179,15 +172,13 @@ class ServerHeld(Event, frozen=True):
 
     part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: held: {self.why}"
     server: str
     program: str
     """The path of the program now; empty if there is none."""
     confined: bool
     installs: str = ""
     """The packages to be installed before it can be started, and their registry; empty if there are none."""
-
-    def __str__(self) -> str:
-        return f"{self.server}: held: {self.why}"
 
     @property
     def why(self) -> str:
@@ -205,25 +196,21 @@ class ServerHeld(Event, frozen=True):
 class PackagesInstalled(Event, frozen=True):
     """The packages of a confined server were installed. `what`: version and digest."""
 
+    text: ClassVar = "{self.server}: installed in {self.seconds:.1f} s: {self.what}"
     server: str
     what: str
     seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.server}: installed in {self.seconds:.1f} s: {self.what}"
 
 
 class ServerFailed(Event, frozen=True):
     """A server is not, or no longer, connected."""
 
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: failed: {self.outlook}"
     server: str
     why: str
     retry_in: float
     """Seconds to the next attempt; infinite if the configuration has to be mended first."""
-
-    def __str__(self) -> str:
-        return f"{self.server}: failed: {self.outlook}"
 
     @property
     def outlook(self) -> str:
@@ -238,23 +225,19 @@ class ServerNeedsLogin(Event, frozen=True):
 
     part: ClassVar = "logins"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: needs login: {self.why}"
     server: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: needs login: {self.why}"
 
 
 class LoggedIn(Event, frozen=True):
     """A person has logged in at a server. `by`: where the login was begun."""
 
     part: ClassVar = "logins"
+    text: ClassVar = "{self.server}: logged in at {self.issuer} ({self.by})"
     server: str
     issuer: str
     by: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: logged in at {self.issuer} ({self.by})"
 
 
 class LoginFailed(Event, frozen=True):
@@ -262,11 +245,9 @@ class LoginFailed(Event, frozen=True):
 
     part: ClassVar = "logins"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: nobody is logged in: {self.why}"
     server: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: nobody is logged in: {self.why}"
 
 
 class TokenNotRefreshed(Event, frozen=True):
@@ -274,28 +255,25 @@ class TokenNotRefreshed(Event, frozen=True):
 
     part: ClassVar = "logins"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: its token could not be refreshed: {self.why}"
     server: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: its token could not be refreshed: {self.why}"
 
 
 class InstanceFailed(Event, frozen=True):
     """A dedicated instance of a server could not be started, or was lost."""
 
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: a dedicated instance failed: {self.why}"
     server: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: a dedicated instance failed: {self.why}"
 
 
 class MessageDropped(Event, frozen=True):
     """A message was dropped: it was none, or nobody was waiting for it."""
 
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: {self.what} dropped: {self.detail}"
     server: str
     what: str
     """One of `invalid message`, `message too long`, `unknown id`, `unknown progress token`, `unexpected notification`,
@@ -303,20 +281,15 @@ class MessageDropped(Event, frozen=True):
     `unexpected event`, `event stream broken`."""
     detail: str
 
-    def __str__(self) -> str:
-        return f"{self.server}: {self.what} dropped: {self.detail}"
-
 
 class EntryOmitted(Event, frozen=True):
     """An entry of a server is not exported. `cause` tells those apart that are each told in the log."""
 
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: {self.what}"
     server: str
     what: str
     cause: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.server}: {self.what}"
 
 
 class ListsSlowed(Event, frozen=True):
@@ -336,11 +309,9 @@ class SecretWithheld(Event, frozen=True):
     connection and `where`."""
 
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: it repeats a secret that it was given, in {self.where}; the secret is withheld"
     server: str
     where: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: it repeats a secret that it was given, in {self.where}; the secret is withheld"
 
 
 class ServerRequestRefused(Event, frozen=True):
@@ -348,6 +319,7 @@ class ServerRequestRefused(Event, frozen=True):
 
     part: ClassVar = "calls"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: {self.request} refused: {self.why}"
     server: str
     request: str
     why: str
@@ -355,9 +327,6 @@ class ServerRequestRefused(Event, frozen=True):
     """Empty if it is not certain which client was meant."""
     trace_id: str = ""
     """See `Answering`."""
-
-    def __str__(self) -> str:
-        return f"{self.server}: {self.request} refused: {self.why}"
 
 
 class RequestCompleted(Event, frozen=True, gc=False):
@@ -526,10 +495,8 @@ class AuditFailed(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
+    text: ClassVar = "audit: {self.why}; no request is sent while this lasts"
     why: str
-
-    def __str__(self) -> str:
-        return f"audit: {self.why}; no request is sent while this lasts"
 
 
 class HistoryFailed(Event, frozen=True):
@@ -537,10 +504,8 @@ class HistoryFailed(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "history: {self.why}"
     why: str
-
-    def __str__(self) -> str:
-        return f"history: {self.why}"
 
 
 class DefinitionsLost(Event, frozen=True):
@@ -548,10 +513,8 @@ class DefinitionsLost(Event, frozen=True):
 
     part: ClassVar = "consent"
     severity: ClassVar = Severity.ERROR
+    text: ClassVar = "state: {self.why}"
     why: str
-
-    def __str__(self) -> str:
-        return f"state: {self.why}"
 
 
 class ConfigReloaded(Event, frozen=True):
@@ -586,11 +549,9 @@ class RuleUnused(Event, frozen=True):
 
     part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.server}: the rule {self.rule} matches nothing that it offers"
     server: str
     rule: str
-
-    def __str__(self) -> str:
-        return f"{self.server}: the rule {self.rule} matches nothing that it offers"
 
 
 class ConsoleFailed(Event, frozen=True):
@@ -598,10 +559,8 @@ class ConsoleFailed(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
+    text: ClassVar = "there is no web console: {self.why}"
     why: str
-
-    def __str__(self) -> str:
-        return f"there is no web console: {self.why}"
 
 
 class MetricsFailed(Event, frozen=True):
@@ -609,10 +568,8 @@ class MetricsFailed(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
+    text: ClassVar = "there are no metrics: {self.why}"
     why: str
-
-    def __str__(self) -> str:
-        return f"there are no metrics: {self.why}"
 
 
 class NoticeFailed(Event, frozen=True):
@@ -621,11 +578,9 @@ class NoticeFailed(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.way}: nobody could be told what waits: {self.why}"
     way: str
     why: str
-
-    def __str__(self) -> str:
-        return f"{self.way}: nobody could be told what waits: {self.why}"
 
 
 class SessionsNotStored(Event, frozen=True):
@@ -634,10 +589,8 @@ class SessionsNotStored(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "new sessions would end with this process: {self.why}"
     why: str
-
-    def __str__(self) -> str:
-        return f"new sessions would end with this process: {self.why}"
 
 
 class AttemptRefused(Event, frozen=True):
@@ -667,10 +620,8 @@ class AttemptsUnnamed(Event, frozen=True):
 
     part: ClassVar = "calls"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "{self.count} more refused attempts within a minute, whose names are not kept"
     count: int
-
-    def __str__(self) -> str:
-        return f"{self.count} more refused attempts within a minute, whose names are not kept"
 
 
 class DecisionRefused(Event, frozen=True):
@@ -678,24 +629,20 @@ class DecisionRefused(Event, frozen=True):
 
     part: ClassVar = "consent"
     severity: ClassVar = Severity.WARNING
+    text: ClassVar = "process {self.process} was refused at the admin socket: {self.why}"
     process: str
     """Its name, escaped, and its id."""
     why: str
-
-    def __str__(self) -> str:
-        return f"process {self.process} was refused at the admin socket: {self.why}"
 
 
 class OutputLine(Event, frozen=True):
     """A server wrote a line to its standard error, or one that is no message to its standard output."""
 
     part: ClassVar = "output"
+    text: ClassVar = "{self.server}: {self.stream}: {self.line}"
     server: str
     line: str
     stream: Literal["stderr", "stdout"] = "stderr"
-
-    def __str__(self) -> str:
-        return f"{self.server}: {self.stream}: {self.line}"
 
 
 class InternalError(Event, frozen=True):
@@ -703,15 +650,13 @@ class InternalError(Event, frozen=True):
 
     part: ClassVar = "host"
     severity: ClassVar = Severity.ERROR
+    text: ClassVar = "{self.where}: internal error: {self.problem!r}"
     where: str
     problem: BaseException
     caller: str = ""
     """Empty if it was no request of a client."""
     trace_id: str = ""
     """See `Answering`."""
-
-    def __str__(self) -> str:
-        return f"{self.where}: internal error: {self.problem!r}"
 
 
 class Hop(NamedTuple):
