@@ -155,6 +155,18 @@ def _quote(value: Expanded) -> str:
     return f'"{clip(value.text)}"' if value.literal else "something else from ${...}"
 
 
+def _fits(pattern: str, what: str, remedy: str) -> BeforeValidator:
+    """A validator of text of one form."""
+
+    @_reads(what)
+    def read(text: Expanded) -> str:
+        if not re.fullmatch(pattern, text.text):
+            raise expected(what, _quote(text), remedy)
+        return text.text
+
+    return BeforeValidator(read)
+
+
 @_reads("text")
 def _read_secret(text: Expanded) -> Secret:
     return Secret(text.text, filled=text.filled, kept=text.kept)
@@ -398,6 +410,7 @@ _A_URL = "a URL such as https://example.com/mcp"
 _AN_IMAGE = "the name of an image such as ghcr.io/acme/server@sha256:… or localhost/server:1"
 _AN_ADDRESS = "an address such as 127.0.0.1:8808"
 _A_METADATA_URL = "a public https URL such as https://example.com/colonnade.json"
+_SCOPE = r"[\x21\x23-\x5b\x5d-\x7e]{1,200}"  # RFC 6749, 3.3
 _AN_ISSUER = "the identifier of an issuer such as https://login.example"
 _ISSUER = r"https://[A-Za-z0-9.\-:\[\]]+(?:/[A-Za-z0-9._~%:@!$&'()*+,;=/-]*)?"
 _A_RESOURCE = "none, or the resource that the issuer knows, such as https://notes.example/mcp"
@@ -465,20 +478,6 @@ def _is_address_inside(host: str) -> bool:
         return False
 
 
-@_reads("a scope such as files:read")
-def _read_scope(scope: Expanded) -> str:
-    if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}", scope.text):  # RFC 6749, 3.3
-        raise expected("a scope such as files:read", _quote(scope), "one scope is a word of printable ASCII")
-    return scope.text
-
-
-@_reads(_AN_ISSUER)
-def _read_issuer(issuer: Expanded) -> str:
-    if not re.fullmatch(_ISSUER, issuer.text):
-        raise expected(_AN_ISSUER, _quote(issuer), "without a user, a query and a fragment")
-    return issuer.text
-
-
 @_reads(_A_RESOURCE)
 def _read_resource(resource: Expanded) -> str:
     """The resource of a login; empty for `none`."""
@@ -502,13 +501,6 @@ def _read_parameter(text: Expanded) -> str:
             "expected at most 200 printable ASCII characters; they stand in the address of the login page"
         )
     return text.text
-
-
-@_reads(_AN_IMAGE)
-def _read_image(image: Expanded) -> str:
-    if not re.fullmatch(_IMAGE, image.text):
-        raise expected(_AN_IMAGE, _quote(image), "options and transports have no place there")
-    return image.text
 
 
 @_reads(_AN_ADDRESS)
@@ -553,13 +545,6 @@ def _read_origin(origin: Expanded) -> str:
     scheme, _, rest = origin.text.lower().partition("://")
     # A browser leaves out the default port of the scheme: with it, the entry would match nothing.
     return f"{scheme}://{rest.removesuffix(_DEFAULT_PORTS.get(scheme, ' '))}"
-
-
-@_reads(_A_HOST)
-def _read_host(host: Expanded) -> str:
-    if not re.fullmatch(_HOST_AND_PORT, host.text):
-        raise expected(_A_HOST, _quote(host), "no scheme and no path; put an IPv6 address in brackets")
-    return host.text.lower()
 
 
 # Keys that the file chooses.
@@ -876,7 +861,7 @@ ConfinedProcessors = Annotated[
     BeforeValidator(_read_processors),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0.01, "maximum": 1000}, {"type": "string"}]}),
 ]
-ImageName = Annotated[str, BeforeValidator(_read_image), _text(_IMAGE)]
+ImageName = Annotated[str, _fits(_IMAGE, _AN_IMAGE, "options and transports have no place there"), _text(_IMAGE)]
 Pattern = Annotated[str, BeforeValidator(_read_pattern), WithJsonSchema(_NOT_EMPTY_STRING)]
 Affix = Annotated[str, BeforeValidator(_read_affix), _NOT_EMPTY]
 Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]
@@ -913,11 +898,18 @@ AddressText = Annotated[Address, BeforeValidator(_read_address), _text(_ADDRESS)
 LoopbackAddress = Annotated[AddressText, AfterValidator(_only_loopback)]
 EndpointPath = Annotated[str, BeforeValidator(_read_endpoint_path), _text(_ENDPOINT_PATH)]
 Origin = Annotated[str, BeforeValidator(_read_origin), _text(_ORIGIN)]
-Host = Annotated[str, BeforeValidator(_read_host), _text(_HOST_AND_PORT)]
+Host = Annotated[
+    str,
+    _fits(_HOST_AND_PORT, _A_HOST, "no scheme and no path; put an IPv6 address in brackets"),
+    AfterValidator(str.lower),
+    _text(_HOST_AND_PORT),
+]
 
 MetadataUrl = Annotated[str, BeforeValidator(_read_metadata_url), _text("https://[^#]+")]
-Scope = Annotated[str, BeforeValidator(_read_scope), _NOT_EMPTY]
-IssuerName = Annotated[str, BeforeValidator(_read_issuer), _text(_ISSUER)]
+Scope = Annotated[
+    str, _fits(_SCOPE, "a scope such as files:read", "one scope is a word of printable ASCII"), _NOT_EMPTY
+]
+IssuerName = Annotated[str, _fits(_ISSUER, _AN_ISSUER, "without a user, a query and a fragment"), _text(_ISSUER)]
 ResourceName = Annotated[str, BeforeValidator(_read_resource), _text(f"none|{_RESOURCE}")]
 ParameterName = Annotated[
     str,
