@@ -18,6 +18,7 @@ from config.desktop.desktop_host import (
     Servers,
     at,
     detect_hooks,
+    has_server,
     rewrite,
     servers_at,
 )
@@ -303,11 +304,8 @@ def _apply_permissions(entry: ServerEntry, name: str, restrictions: _Restriction
 
 
 def _has_shape(root: Mapping[str, object]) -> bool:
-    projects = root.get("projects")
-    return isinstance(projects, dict) and (
-        "mcpServers" in root
-        or any(isinstance(project, dict) and "mcpServers" in project for project in projects.values())
-    )
+    has_projects = "mcpServers" in root and isinstance(root.get("projects"), dict)
+    return has_projects or has_server(root, "projects", lambda project: "mcpServers" in project)
 
 
 CLAUDE_CODE = DesktopHost(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.desktop.desktop_host import DesktopHost, FileContext, HostFile, at
+from config.desktop.desktop_host import DesktopHost, FileContext, HostFile, at, has_server
 from config.desktop.editors import extension_files
 from config.desktop.entry import (
     LAUNCH,
@@ -75,10 +75,8 @@ def _remove(entry: ServerEntry, server: str, tool: str) -> None:
 
 
 def _has_marks(root: Mapping[str, object]) -> bool:
-    servers = root.get("mcpServers")
-    return isinstance(servers, dict) and any(
-        isinstance(value, dict) and ("transportType" in value or isinstance(value.get("transport"), dict))
-        for value in servers.values()
+    return has_server(
+        root, "mcpServers", lambda each: "transportType" in each or isinstance(each.get("transport"), dict)
     )
 
 

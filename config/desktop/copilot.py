@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from config.desktop.desktop_host import DesktopHost, FileContext, HostFile, at, detect_hooks, in_repository
+from config.desktop.desktop_host import DesktopHost, FileContext, HostFile, at, detect_hooks, has_server, in_repository
 from config.desktop.entry import (
     LAUNCH,
     CannotUse,
@@ -117,13 +117,6 @@ def _is_trusted(context: FileContext, project: Path) -> bool:
     return any(project.is_relative_to(folder) for folder in trusted)
 
 
-def _has_marks(root: Mapping[str, object]) -> bool:
-    servers = root.get("mcpServers")
-    return isinstance(servers, dict) and any(
-        isinstance(value, dict) and value.get("type") == "local" for value in servers.values()
-    )
-
-
 COPILOT = DesktopHost(
     name="copilot",
     title="Copilot CLI",
@@ -146,5 +139,5 @@ COPILOT = DesktopHost(
     },
     translate=dollar_variables(),
     restrict=_restrict,
-    has_marks=_has_marks,
+    has_marks=lambda root: has_server(root, "mcpServers", lambda each: each.get("type") == "local"),
 )

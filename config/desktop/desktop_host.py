@@ -189,6 +189,12 @@ def at(root: dict[str, object], *path: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def has_server(root: Mapping[str, object], key: str, fits: Callable[[dict[str, object]], bool]) -> bool:
+    """Whether one of the servers, or other maps, under a key of a file is as described."""
+    servers = root.get(key)
+    return isinstance(servers, dict) and any(isinstance(each, dict) and fits(each) for each in servers.values())
+
+
 def concern_servers(hooks: object) -> bool:
     """Whether hooks could be about tools of servers: all but those for plain names of other tools."""
     if not hooks or is_null(hooks):

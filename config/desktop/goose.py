@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from config.desktop.desktop_host import DesktopHost, FileContext, HostFile, Servers, rewrite, servers_at
+from config.desktop.desktop_host import DesktopHost, FileContext, HostFile, Servers, has_server, rewrite, servers_at
 from config.desktop.entry import (
     CannotUse,
     ServerEntry,
@@ -183,14 +183,6 @@ def _cleaned(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "_", re.sub(r"\s", "", name).lower())
 
 
-def _has_shape(root: Mapping[str, object]) -> bool:
-    extensions = root.get("extensions")
-    if not isinstance(extensions, dict):
-        return False
-    types = (*_PARTS, *_REQUIRED, "sse")
-    return any(isinstance(entry, dict) and entry.get("type") in types for entry in extensions.values())
-
-
 GOOSE = DesktopHost(
     name="goose",
     title="Goose",
@@ -214,5 +206,7 @@ GOOSE = DesktopHost(
     find=_find,
     restrict=_restrict,
     syntax="YAML",
-    has_shape=_has_shape,
+    has_shape=lambda root: has_server(
+        root, "extensions", lambda each: each.get("type") in (*_PARTS, *_REQUIRED, "sse")
+    ),
 )
