@@ -13,7 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol, final
+from typing import final
 
 import trio
 
@@ -52,10 +52,9 @@ _EXPECTED = (OAuthProblem, StateError, ColonnadeError, OSError)
 """Failures of a login without a mistake of ours."""
 
 
-class RecordLogin(Protocol):
-    """Writes down that somebody has logged in; raises AuditUnavailable if that cannot be written."""
-
-    def __call__(self, login: Login, server: str, by: str, /) -> object: ...
+RecordLogin = Callable[[Login, str, str], object]
+"""Writes down that somebody has logged in at a server, and where the login was begun; raises AuditUnavailable if that
+cannot be written."""
 
 
 @final
