@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from config import Channel, Config
+from host.audit.records import HistoryCall
 from host.client_process import ClientRow, ProgramRow
 from host.journal import ConfigReloaded
 from host.jsonrpc.raw import DECODE_ERRORS
@@ -418,37 +419,6 @@ class ServerTraffic(TypedDict):
     minutes: list[TrafficRow]
     quarters: list[TrafficRow]
     states: list[StateRow]
-
-
-class HistoryCall(TypedDict):
-    """A call of the past, or a request that was refused; see `host.history.search.HistoryRow`. `place` is for the next
-    `HistoryRequest`."""
-
-    id: str
-    place: int
-    file: str
-    seq: int
-    config: str
-    time: str
-    what: Literal["call", "attempt", "question"]
-    caller: str
-    client: str
-    agent: str
-    program: str
-    view: str
-    server: str
-    kind: str
-    item: str
-    method: str
-    verdict: str
-    rule: str
-    approver: str
-    outcome: str | None
-    seconds: float | None
-    sent: int | None
-    received: int | None
-    count: int
-    pending: bool
 
 
 class HistoryList(TypedDict):

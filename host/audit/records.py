@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 import msgspec
 
@@ -50,6 +50,51 @@ class Line(NamedTuple):
     """The record without `hash` and `mac`, as canonical JSON."""
     hash: str
     mac: str | None
+
+
+class HistoryCall(TypedDict):
+    """A call of the past as its records say, or a request that was refused.
+
+    Attributes:
+        id: The name of the call: the first 16 digits of the hash of its record.
+        place: Its place in the index, after which a search may begin (`beyond`). Another index has others.
+        file, seq: The file of the audit, and the number of the record there.
+        config: The configuration of the host.
+        what: `call`, `attempt` (refused, `count` times) or `question` (a person was asked, and did not allow it).
+        agent: What the client calls itself, unchecked.
+        program: The program that a client over stdio is, with its process.
+        item: The own name of the tool, or the URI; of an attempt, as the caller wrote it.
+        outcome: None while there is none; `unknown` if the host ended without writing one.
+        seconds: The duration.
+        sent, received: Bytes of the arguments, and of the result.
+        pending: Whether the call was sent and goes on, as far as is known.
+    """
+
+    id: str
+    place: int
+    file: str
+    seq: int
+    config: str
+    time: str
+    what: Literal["call", "attempt", "question"]
+    caller: str
+    client: str
+    agent: str
+    program: str
+    view: str
+    server: str
+    kind: str
+    item: str
+    method: str
+    verdict: str
+    rule: str
+    approver: str
+    outcome: str | None
+    seconds: float | None
+    sent: int | None
+    received: int | None
+    count: int
+    pending: bool
 
 
 class RecordForm:

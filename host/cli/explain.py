@@ -117,11 +117,11 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
 
     scope = selection.scope()
     row, records = find_call(scope.state, id)
-    is_question = row.what == "question" and row.kind in _ENTRY_KINDS
-    if row.what == "attempt" or not (row.method or is_question):
-        what = "a refused attempt" if row.what == "attempt" else "a request of a server"
+    is_question = row["what"] == "question" and row["kind"] in _ENTRY_KINDS
+    if row["what"] == "attempt" or not (row["method"] or is_question):
+        what = "a refused attempt" if row["what"] == "attempt" else "a request of a server"
         raise CommandFailed(f"{id} is {what}, not a call; colonnade explain NAME explains an entry")
-    if "... sha256:" in row.item:
+    if "... sha256:" in row["item"]:
         raise CommandFailed(
             f"the audit has only the beginning of the name of {id}; colonnade explain --server explains it"
         )
@@ -130,13 +130,20 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
     if is_question:
         arguments, remark = None, "as for a call without arguments, since a confirmation keeps none"
     targets = scope.all()
-    target = only([each for each in targets if os.path.realpath(row.config) == each.config] or targets)
-    whose = {} if not row.caller else {"caller": _caller_of(target.config, row.caller)}
-    whose |= {"view": row.view} if row.view else {}
-    explanation = target.post("explain", server=row.server, kind=row.kind, name=row.item, arguments=arguments, **whose)
-    past = f"{row.time}: {row.verdict} ({row.rule}), {row.outcome or 'no outcome'}"
+    target = only([each for each in targets if os.path.realpath(row["config"]) == each.config] or targets)
+    whose = {} if not row["caller"] else {"caller": _caller_of(target.config, row["caller"])}
+    whose |= {"view": row["view"]} if row["view"] else {}
+    server, kind, name = row["server"], row["kind"], row["item"]
+    explanation = target.post("explain", server=server, kind=kind, name=name, arguments=arguments, **whose)
+    past = f"{row['time']}: {row['verdict']} ({row['rule']}), {row['outcome'] or 'no outcome'}"
     if as_json:
-        past_call = {"verdict": row.verdict, "rule": row.rule, "outcome": row.outcome, "remark": remark, **contents}
+        past_call = {
+            "verdict": row["verdict"],
+            "rule": row["rule"],
+            "outcome": row["outcome"],
+            "remark": remark,
+            **contents,
+        }
         explanation = {**explanation, "past": past_call}
     else:
         print(f"Then, {printable(past)}")
@@ -144,7 +151,7 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
             print(f"  {line}")
         if remark:
             print(f"Now, {remark}:")
-    return _tell(target, row.server, explanation, as_json)
+    return _tell(target, server, explanation, as_json)
 
 
 def _kept_arguments(record: Mapping[str, Any], kept: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:

@@ -25,9 +25,10 @@ from host.cli.signals import end_loading
 from host.cli.terminal import announced, cut, printable
 
 if TYPE_CHECKING:
+    from host.audit.records import HistoryCall
     from host.cli.targets import DecisionScope
     from host.history.index import HistoryIndex
-    from host.history.search import CallFilter, HistoryRow
+    from host.history.search import CallFilter
     from host.storage.directory import State
 
 FOLLOW_INTERVAL = 0.5
@@ -211,15 +212,15 @@ def _tokens_of(caller: str, scope: DecisionScope) -> list[str]:
     return sorted(found)
 
 
-def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable[HistoryRow]) -> Iterator[HistoryRow]:
+def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable[HistoryCall]) -> Iterator[HistoryCall]:
     """The calls that end from now on, and refused requests, for ever. While the index cannot be used, that is said, and
     made up for."""
     from host.history.index import HistoryUnavailable
     from host.history.search import later_than, newest_place
 
     pause = Event()
-    known = {row.place for row in shown}
-    pending = dict.fromkeys(row.place for row in shown if row.is_pending)
+    known = {row["place"] for row in shown}
+    pending = dict.fromkeys(row["place"] for row in shown if row["pending"])
     openings, problem = index.openings, ""
     while True:
         try:
@@ -236,11 +237,11 @@ def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable
                 print(f"colonnade: the newest calls are missing: {printable(str(now))}", file=sys.stderr)
             rows, problem = [], str(now)
         for row in rows:
-            place = max(place, row.place)
-            if row.is_pending:
-                pending[row.place] = None
-            elif row.place in pending or row.place not in known:
-                pending.pop(row.place, None)
+            place = max(place, row["place"])
+            if row["pending"]:
+                pending[row["place"]] = None
+            elif row["place"] in pending or row["place"] not in known:
+                pending.pop(row["place"], None)
                 if wanted.has_outcome(row):
                     yield row
         while len(pending) > MOST_PENDING:
@@ -248,21 +249,23 @@ def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable
         pause.wait(FOLLOW_INTERVAL)
 
 
-def _members(row: HistoryRow) -> dict[str, object]:
-    return {name: value for name, value in row.as_data().items() if name != "place"}
+def _members(row: HistoryCall) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name != "place"}
 
 
-def _line(row: HistoryRow) -> str:
+def _line(row: HistoryCall) -> str:
     """A call as one line of the table, with what --caller and --client take. Times are local."""
-    taken = row.seconds
+    taken = row["seconds"]
     duration = "" if taken is None else f"{taken * 1000:,.1f} ms" if taken < 10 else f"{taken:,.1f} s"
-    size = "" if row.received is None else f"{row.received:,}"
-    outcome = (row.outcome or ("pending" if row.is_pending else "")) + (f" x{row.count:,}" if row.count > 1 else "")
-    entry = f"{row.kind} {row.item}".strip()
-    who = (row.caller or row.client, row.agent or row.program)
-    cells = (_local(row.time), *who, row.server, entry, row.verdict, outcome, duration, size, row.id)
+    size = "" if row["received"] is None else f"{row['received']:,}"
+    outcome = (row["outcome"] or ("pending" if row["pending"] else "")) + (
+        f" x{row['count']:,}" if row["count"] > 1 else ""
+    )
+    entry = f"{row['kind']} {row['item']}".strip()
+    who = (row["caller"] or row["client"], row["agent"] or row["program"])
+    cells = (_local(row["time"]), *who, row["server"], entry, row["verdict"], outcome, duration, size, row["id"])
     shown = (cut(printable(cell), width) for cell, width in zip(cells, _WIDTHS, strict=True))
-    return _COLUMNS.format(*shown, printable(row.rule)).rstrip()
+    return _COLUMNS.format(*shown, printable(row["rule"])).rstrip()
 
 
 def _local(time: str) -> str:
@@ -295,7 +298,7 @@ def show(selection: Selection, id: str, as_json: bool) -> int:
     for record in records:
         print(json.dumps(record))
     if not records:
-        print(f"colonnade: its record is not in the audit any more ({row.file})", file=sys.stderr)
+        print(f"colonnade: its record is not in the audit any more ({row['file']})", file=sys.stderr)
     return DONE
 
 
@@ -305,7 +308,7 @@ def content_lines(contents: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [f"{name}{marks[how]}: {printable(text)}" for name, kept in contents.items() for how, text in kept.items()]
 
 
-def find_call(state: State, id: str) -> tuple[HistoryRow, list[dict[str, object]]]:
+def find_call(state: State, id: str) -> tuple[HistoryCall, list[dict[str, object]]]:
     """The call of this name, with its records; none if they are not there any more.
 
     Raises:
@@ -321,7 +324,7 @@ def find_call(state: State, id: str) -> tuple[HistoryRow, list[dict[str, object]
     try:
         return row, records_of(state.audit, row)
     except OSError as problem:
-        raise CommandFailed(f"{row.file} cannot be read: {problem.strerror}") from problem
+        raise CommandFailed(f"{row['file']} cannot be read: {problem.strerror}") from problem
 
 
 @history.command("forget")

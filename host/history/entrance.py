@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from config import AuditPlace, Config
+from host.audit.records import HistoryCall
 from host.journal import Journal
 from host.storage.directory import State
 from host.storage.store import StateError
@@ -39,7 +40,9 @@ class HostHistory:
         """The reason why the history is not complete; empty if none is known."""
         return "" if self.keeper is None else self.keeper.problem
 
-    async def calls(self, config: str, since: float | None, wanted: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
+    async def calls(
+        self, config: str, since: float | None, wanted: Mapping[str, Any]
+    ) -> tuple[list[HistoryCall], list[str]]:
         """The calls of hosts of a configuration, as the audit names it; see `HistoryKeeper.calls`.
 
         Args:
@@ -58,7 +61,7 @@ class HostHistory:
 
     async def call(
         self, config: str, id: str, place: int | None = None, only: str | None = None
-    ) -> tuple[Any, list[dict[str, Any]]]:
+    ) -> tuple[HistoryCall, list[dict[str, Any]]]:
         """A call of hosts of a configuration, and its records; see `HistoryKeeper.call`.
 
         Raises:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 import trio
 
 from config import HistorySpec
+from host.audit.records import HistoryCall
 from host.history.index import Bounds, HistoryIndex, HistoryUnavailable
 from host.history.search import CallFilter, call_named, records_of, search
 from host.journal import Event, HistoryFailed, InternalError
@@ -60,16 +61,16 @@ class HistoryKeeper:
         """End the task. The index stays."""
         self._scope.cancel()
 
-    async def calls(self, wanted: CallFilter) -> tuple[list[dict[str, object]], list[str]]:
-        """The calls that are wanted, the newest first, in plain data; and sentences on what is missing. The audit is
-        read on before, so nothing is missing in silence: neither the newest calls, nor those of a damaged index.
+    async def calls(self, wanted: CallFilter) -> tuple[list[HistoryCall], list[str]]:
+        """The calls that are wanted, the newest first; and sentences on what is missing. The audit is read on
+        before, so nothing is missing in silence: neither the newest calls, nor those of a damaged index.
 
         Raises:
             HistoryUnavailable: see `HistoryIndex.select`.
         """
         return await trio.to_thread.run_sync(self._calls, wanted)
 
-    def _calls(self, wanted: CallFilter) -> tuple[list[dict[str, object]], list[str]]:
+    def _calls(self, wanted: CallFilter) -> tuple[list[HistoryCall], list[str]]:
         missing = []
         try:
             self.behind = self._index.read_on()
@@ -78,13 +79,13 @@ class HistoryKeeper:
         except HistoryUnavailable as problem:
             missing.append(str(problem))
         rows = search(self._index, wanted)
-        return [row.as_data() for row in rows], [*missing, *self._index.remarks()]
+        return rows, [*missing, *self._index.remarks()]
 
     async def call(
         self, id: str, place: int | None, configs: Collection[str], only: str | None = None
-    ) -> tuple[dict[str, object], list[dict[str, object]]] | None:
-        """The call of this name, of a host of these configurations, in plain data, and its records of the audit: none
-        if they are not there any more. `only`: see `CallFilter`.
+    ) -> tuple[HistoryCall, list[dict[str, object]]] | None:
+        """The call of this name, of a host of these configurations, and its records of the audit: none if they are not
+        there any more. `only`: see `CallFilter`.
 
         Raises:
             HistoryUnavailable: see `HistoryIndex.select`.
@@ -93,7 +94,7 @@ class HistoryKeeper:
         row = await trio.to_thread.run_sync(call_named, self._index, id, place, configs, only)
         if row is None:
             return None
-        return row.as_data(), await trio.to_thread.run_sync(records_of, self._audit, row)
+        return row, await trio.to_thread.run_sync(records_of, self._audit, row)
 
     async def run(self) -> None:
         """Keep the index until `stop`. No mistake of Colonnade ends this, since calls do not need it."""

@@ -8,12 +8,12 @@ from contextlib import suppress
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
-from host.audit.records import CONTENT_MEMBERS, parse
+from host.audit.records import CONTENT_MEMBERS, HistoryCall, parse
 from host.history.index import HistoryIndex
 
 MOST_ROWS = 500
@@ -52,7 +52,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
         verdict: `allow`, `ask` or `deny`.
         outcome: One word of OUTCOMES, or why a request was refused.
         configs: The configuration files whose hosts are meant; None for all.
-        beyond: The place after which rows are wanted; see `HistoryRow.place`.
+        beyond: The place after which rows are wanted; see `HistoryCall.place`.
         only: The name of an access token whose own calls alone may be seen; None for all. No refused attempt is among
             them: its reason would say whether what is hidden from a caller exists.
     """
@@ -102,65 +102,14 @@ class CallFilter(Struct, frozen=True, kw_only=True):
             )
         return {**given, **seen}
 
-    def has_outcome(self, row: HistoryRow) -> bool:
+    def has_outcome(self, row: HistoryCall) -> bool:
         """Whether the row has the outcome that is wanted."""
         if self.outcome == "pending":
-            return row.is_pending
-        return self.outcome is None or f"{row.outcome or ''} ".startswith(f"{self.outcome} ")
+            return row["pending"]
+        return self.outcome is None or f"{row['outcome'] or ''} ".startswith(f"{self.outcome} ")
 
 
-class HistoryRow(Struct, frozen=True):
-    """A call, or a request that was refused, in plain data.
-
-    Attributes:
-        id: The name of the call: the first 16 digits of the hash of its record.
-        place: Its place in the index, for `CallFilter.beyond`. Another index has others.
-        file, seq: The file of the audit, and the number of the record there.
-        config: The configuration of the host.
-        what: `call`, `attempt` (refused, `count` times) or `question` (a person was asked, and did not allow it).
-        agent: What the client calls itself, unchecked.
-        program: The program that a client over stdio is, with its process.
-        item: The own name of the tool, or the URI; of an attempt, as the caller wrote it.
-        outcome: None while there is none; `unknown` if the host ended without writing one.
-        seconds: The duration.
-        sent, received: Bytes of the arguments, and of the result.
-    """
-
-    id: str
-    place: int
-    file: str
-    seq: int
-    config: str
-    time: str
-    what: str
-    caller: str
-    client: str
-    agent: str
-    program: str
-    view: str
-    server: str
-    kind: str
-    item: str
-    method: str
-    verdict: str
-    rule: str
-    approver: str
-    outcome: str | None
-    seconds: float | None
-    sent: int | None
-    received: int | None
-    count: int
-
-    def as_data(self) -> dict[str, object]:
-        return {**asdict(self), "pending": self.is_pending}
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether the call was sent and goes on, as far as is known."""
-        return self.outcome is None and self.verdict != "deny"
-
-
-def search(index: HistoryIndex, wanted: CallFilter) -> list[HistoryRow]:
+def search(index: HistoryIndex, wanted: CallFilter) -> list[HistoryCall]:
     """The calls that are wanted, the newest first.
 
     Raises:
@@ -191,7 +140,7 @@ def call_named(
     place: int | None = None,
     configs: Iterable[str] | None = None,
     only: str | None = None,
-) -> HistoryRow | None:
+) -> HistoryCall | None:
     """The call of this name, or the only one whose name begins so; None if there is none. All are looked at, unless it
     is at the place where it was found before. `configs` and `only`: see `CallFilter`.
 
@@ -213,7 +162,7 @@ def newest_place(index: HistoryIndex) -> int:
     return index.select(lambda database: int(database.execute("SELECT max(id) FROM call").fetchone()[0] or 0))
 
 
-def later_than(index: HistoryIndex, place: int, pending: Iterable[int], wanted: CallFilter) -> list[HistoryRow]:
+def later_than(index: HistoryIndex, place: int, pending: Iterable[int], wanted: CallFilter) -> list[HistoryCall]:
     """The calls that were added after this place, and those at the pending ones, in the order in which they were added,
     whatever their outcome.
 
@@ -261,11 +210,11 @@ def configurations(index: HistoryIndex) -> list[str]:
 
 def _rows(
     index: HistoryIndex, conditions: Mapping[str, tuple[object, ...]], order: str, limit: int
-) -> list[HistoryRow]:
+) -> list[HistoryCall]:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     values = (*(value for given in conditions.values() for value in given), limit)
 
-    def select(database: sqlite3.Connection) -> list[HistoryRow]:
+    def select(database: sqlite3.Connection) -> list[HistoryCall]:
         chains = ", ".join(map(str, sorted(index.running(database)))) or "0"
         running = f"WITH running(chain) AS (SELECT chain FROM file WHERE chain IN ({chains}))"
         return [_row(row) for row in database.execute(f"{running} {_SELECT}{where} {order}", values)]
@@ -273,22 +222,18 @@ def _rows(
     return index.select(select)
 
 
-def _row(row: tuple[Any, ...]) -> HistoryRow:
+def _row(row: tuple[Any, ...]) -> HistoryCall:
     place, id, file, config, micros, *others = row
     told = {name: value for name, value in zip(_COLUMNS, others, strict=True) if value is not None}
     numbers = {name: told.pop(name, None) for name in ("sent", "received", "outcome")}
     texts = dict.fromkeys((name for name in _COLUMNS if name not in (*numbers, "count")), "")
-    return HistoryRow(
-        id=id,
-        place=place,
-        file=file,
-        config=config,
-        seconds=None if micros is None else micros / 1_000_000,
-        **{**texts, "count": 1, **told, **numbers},
-    )
+    members = {**texts, "count": 1, **told, **numbers, "id": id, "place": place, "file": file, "config": config}
+    members["seconds"] = None if micros is None else micros / 1_000_000
+    members["pending"] = members["outcome"] is None and members["verdict"] != "deny"
+    return cast("HistoryCall", {name: members[name] for name in HistoryCall.__annotations__})
 
 
-def records_of(audit: Path, row: HistoryRow) -> list[dict[str, object]]:
+def records_of(audit: Path, row: HistoryCall) -> list[dict[str, object]]:
     """The records of the audit that a row was made of: its decision, and its outcome where it is in the same file. None
     if the file was deleted.
 
@@ -296,15 +241,15 @@ def records_of(audit: Path, row: HistoryRow) -> list[dict[str, object]]:
         OSError: the file cannot be read.
     """
     found: list[dict[str, object]] = []
-    with suppress(FileNotFoundError, ValueError), (audit / row.file).open("rb") as file:  # ValueError: it is empty
+    with suppress(FileNotFoundError, ValueError), (audit / row["file"]).open("rb") as file:  # ValueError: it is empty
         with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            decision = _line_with(data, b'"hash":"sha256:%b' % row.id.encode(), 0)
+            decision = _line_with(data, b'"hash":"sha256:%b' % row["id"].encode(), 0)
             if decision is None:
                 return found
             at, record = decision
             found.append(record)
-            if row.outcome is not None and row.what == "call":
-                outcome = _line_with(data, b'"of":%d,' % row.seq, at)
+            if row["outcome"] is not None and row["what"] == "call":
+                outcome = _line_with(data, b'"of":%d,' % row["seq"], at)
                 found += [] if outcome is None else [outcome[1]]
     return found
 

@@ -19,7 +19,6 @@ from host.admin.schema import (
     ClientList,
     DefinitionList,
     Done,
-    HistoryCall,
     HistoryList,
     HistoryReader,
     HistoryRecords,
@@ -31,6 +30,7 @@ from host.admin.schema import (
     ServerTraffic,
     StateSections,
 )
+from host.audit.records import HistoryCall
 from host.policy.argument_texts import outlined
 from host.policy.fingerprint import pretty
 from host.policy.rows import DefinitionRow, Explanation

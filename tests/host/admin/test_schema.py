@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -15,11 +15,9 @@ from host.admin.schema import (
     REQUESTS,
     STORED_REQUESTS,
     AdminError,
-    HistoryCall,
     MalformedRequest,
     read_request,
 )
-from host.history.search import HistoryRow
 from tests.kit.admin import FakeAdminApi, change, confirmation, held
 from tests.kit.awaited import awaited
 from tests.test_layers import SOURCES, imports, nodes
@@ -153,12 +151,6 @@ def test_no_request_names_what_runs() -> None:
         with pytest.raises(MalformedRequest):
             read_request(REQUESTS, path, json.dumps({"command": ["sh"]}).encode())
         assert request.__struct_config__.forbid_unknown_fields
-
-
-def test_calls_of_the_past_have_the_members_of_rows_of_the_history() -> None:
-    """The row is spelled out here, since a host without a history does not load its search."""
-    of_row = get_type_hints(HistoryRow) | {"what": Literal["call", "attempt", "question"], "pending": bool}
-    assert list(get_type_hints(HistoryCall).items()) == list(of_row.items())
 
 
 @pytest.mark.slow

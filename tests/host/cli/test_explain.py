@@ -456,7 +456,7 @@ def past(stopped: Stopped, *decisions: AuditRecord, full: bool = False, contents
     with closing(HistoryIndex(stopped.state.path, stopped.state.audit, Bounds())) as index:
         while index.read_on():
             pass
-        return [row.id for row in search(index, CallFilter())][::-1]
+        return [row["id"] for row in search(index, CallFilter())][::-1]
 
 
 def decision(

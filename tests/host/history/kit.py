@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from host.audit.records import HistoryCall
 from host.audit.writer import Audit
 from host.history.index import Bounds, HistoryIndex
-from host.history.search import CallFilter, HistoryRow, search
+from host.history.search import CallFilter, search
 from tests.host.audit.kit import FIELDS
 
 
@@ -32,7 +33,7 @@ class Recorded:
         while self.index.read_on():
             pass
 
-    def rows(self, **wanted: Any) -> list[HistoryRow]:
+    def rows(self, **wanted: Any) -> list[HistoryCall]:
         self.read()
         return search(self.index, CallFilter(**wanted))
 

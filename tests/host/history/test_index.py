@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 
 from host.attempts import Reason
+from host.audit.records import HistoryCall
 from host.audit.writer import open_audit
 from host.history import index as module
 from host.history.forgotten import forget
 from host.history.index import Bounds, HistoryIndex, HistoryUnavailable, as_time
-from host.history.search import CallFilter, HistoryRow, search
+from host.history.search import CallFilter, search
 
 from .kit import Recorded, call
 
 
-def items(rows: list[HistoryRow]) -> list[str]:
-    return [row.item for row in rows]
+def items(rows: list[HistoryCall]) -> list[str]:
+    return [row["item"] for row in rows]
 
 
 def test_a_call_has_its_decision_and_its_outcome(recorded: Recorded) -> None:
@@ -41,31 +42,42 @@ def test_a_call_has_its_decision_and_its_outcome(recorded: Recorded) -> None:
         (row,) = recorded.rows()
         assert audit.path is not None
         file = audit.path.name
-    assert (row.file, row.seq, row.config, row.what) == (file, 3, "/x/colonnade.yaml", "call")
-    assert (row.caller, row.client, row.agent, row.program) == ("alice", "a client", "agent 1.2", "code (7)")
-    assert (row.view, row.server, row.kind, row.item) == ("work", "github", "tool", "create_issue")
-    assert (row.method, row.verdict, row.rule, row.approver) == (
+    assert (row["file"], row["seq"], row["config"], row["what"]) == (file, 3, "/x/colonnade.yaml", "call")
+    assert (row["caller"], row["client"], row["agent"], row["program"]) == (
+        "alice",
+        "a client",
+        "agent 1.2",
+        "code (7)",
+    )
+    assert (row["view"], row["server"], row["kind"], row["item"]) == ("work", "github", "tool", "create_issue")
+    assert (row["method"], row["verdict"], row["rule"], row["approver"]) == (
         *("tools/call", "allow", "tools.ask: create_*", "console"),
     )
-    assert (row.outcome, row.seconds, row.sent, row.received, row.count) == ("answered", 0.0125, 27, 99, 1)
+    assert (row["outcome"], row["seconds"], row["sent"], row["received"], row["count"]) == (
+        "answered",
+        0.0125,
+        27,
+        99,
+        1,
+    )
     assert recorded.index.remarks() == []
 
 
 def test_an_outcome_comes_later_also_in_the_next_file(recorded: Recorded) -> None:
     with open_audit(recorded.audit) as audit:
         seq = call(audit, outcome="")
-        assert [row.is_pending for row in recorded.rows()] == [True]
+        assert [row["pending"] for row in recorded.rows()] == [True]
         audit.rotate()
         audit.write("outcome", server="github", outcome="error 504", of=seq, micros=1, bytes=0)
         audit.write("outcome", server="github", outcome="answered", of=seq + 1000, micros=1, bytes=0)
-        assert [row.outcome for row in recorded.rows()] == ["error 504"]
+        assert [row["outcome"] for row in recorded.rows()] == ["error 504"]
 
 
 def test_processes_number_their_records_each_for_itself(recorded: Recorded) -> None:
     with open_audit(recorded.audit) as one, open_audit(recorded.audit) as other:
         call(one, "a", outcome="failed")
         call(other, "b", outcome="called off")
-    assert {(row.item, row.outcome) for row in recorded.rows()} == {("a", "failed"), ("b", "called off")}
+    assert {(row["item"], row["outcome"]) for row in recorded.rows()} == {("a", "failed"), ("b", "called off")}
 
 
 def test_what_was_not_sent_is_there_too(recorded: Recorded) -> None:
@@ -80,7 +92,7 @@ def test_what_was_not_sent_is_there_too(recorded: Recorded) -> None:
         audit.write("answer", **said, answer="none", why="timeout")
         call(audit, outcome="", verdict="deny")
     rows = recorded.rows()[::-1]
-    assert [(row.what, row.verdict, row.outcome, row.count, row.is_pending) for row in rows] == [
+    assert [(row["what"], row["verdict"], row["outcome"], row["count"], row["pending"]) for row in rows] == [
         ("attempt", "deny", "denied", 214, False),
         ("attempt", "", "missing", 1, False),
         ("attempt", "", "others", 160, False),
@@ -210,7 +222,7 @@ def test_a_text_that_is_damaged_within_a_sound_page_is_read_again(recorded: Reco
     recorded.index.close()
     with pytest.raises(HistoryUnavailable, match="is built again"):
         recorded.rows()
-    assert [row.caller for row in recorded.rows()] == ["alice"]
+    assert [row["caller"] for row in recorded.rows()] == ["alice"]
 
 
 def test_an_index_of_another_version_is_built_again_and_a_link_is_not_followed(recorded: Recorded) -> None:
@@ -313,7 +325,7 @@ def test_a_killed_process_leaves_nothing_half_done(recorded: Recorded, at: int) 
     assert done.returncode == -signal.SIGKILL
     rows = recorded.rows(limit=500)
     assert items(rows) == [f"tool{number}" for number in reversed(range(30))]
-    assert {row.outcome for row in rows} == {"answered"}
+    assert {row["outcome"] for row in rows} == {"answered"}
 
 
 def test_old_calls_are_deleted_and_not_read_again(recorded: Recorded) -> None:
@@ -341,7 +353,7 @@ def test_the_oldest_calls_are_deleted_when_they_take_too_much(
         assert (recorded.state / "history.db").stat().st_size <= 50_000 < before
         rows = recorded.rows(limit=500)
         assert 50 <= len(rows) < 200
-        assert rows[0].item == "tool199"
+        assert rows[0]["item"] == "tool199"
 
 
 def test_a_file_that_is_gone_keeps_its_name_as_long_as_its_calls_are_there(recorded: Recorded) -> None:
@@ -352,7 +364,7 @@ def test_a_file_that_is_gone_keeps_its_name_as_long_as_its_calls_are_there(recor
     recorded.read()
     path.unlink()
     recorded.index.trim()
-    assert [row.file for row in recorded.rows()] == [path.name]
+    assert [row["file"] for row in recorded.rows()] == [path.name]
     recorded.now += recorded.bounds.keep + 60
     recorded.index.trim()
     assert recorded.index.select(lambda database: database.execute("SELECT name FROM file").fetchall()) == []
@@ -394,10 +406,10 @@ def test_hostile_text_is_data(recorded: Recorded) -> None:
     with open_audit(recorded.audit) as audit:
         call(audit, name, server="</script>")
     (row,) = recorded.rows()
-    assert "DROP TABLE" in row.item
-    assert row.item.isprintable()
-    assert row.server == "</script>"
-    assert json.loads(json.dumps(row.item)) == row.item
+    assert "DROP TABLE" in row["item"]
+    assert row["item"].isprintable()
+    assert row["server"] == "</script>"
+    assert json.loads(json.dumps(row["item"])) == row["item"]
 
 
 def test_nothing_is_read_where_nothing_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from config import HistorySpec
+from host.audit.records import HistoryCall
 from host.audit.writer import open_audit
 from host.history import index, keeper
 from host.history.index import HistoryUnavailable
@@ -24,7 +25,7 @@ from .kit import call
 async def found(kept: HistoryKeeper, *items: str) -> list[str]:
     """What is said to be missing once these calls are there."""
     while True:
-        rows: list[dict[str, object]] = []
+        rows: list[HistoryCall] = []
         with suppress(HistoryUnavailable):  # the search finds the damage first
             rows, missing = await kept.calls(CallFilter())
         if [row["item"] for row in rows] == [*items]:

@@ -57,11 +57,11 @@ def test_all_that_is_given_applies(recorded: Recorded, wanted: dict[str, Any], f
         for each in CALLS:
             call(audit, **each)
         rows = recorded.rows(**wanted)
-        assert "".join(row.item for row in rows) == found
+        assert "".join(row["item"] for row in rows) == found
         if (outcome := wanted.get("outcome")) is not None:
             every = search(recorded.index, CallFilter())
             told = CallFilter(outcome=str(outcome))
-            assert "".join(row.item for row in every if told.has_outcome(row)) == found
+            assert "".join(row["item"] for row in every if told.has_outcome(row)) == found
     assert configurations(recorded.index) == ["/x/y"]
 
 
@@ -70,11 +70,11 @@ def test_pages_follow_each_other_without_a_gap(recorded: Recorded) -> None:
         for number in range(10):
             call(one, f"a{number}")
             call(other, f"b{number}")
-    every, place = [row.id for row in recorded.rows()], None
+    every, place = [row["id"] for row in recorded.rows()], None
     paged: list[str] = []
     while rows := search(recorded.index, CallFilter(limit=3, beyond=place)):
-        place = rows[-1].place
-        paged += [row.id for row in rows]
+        place = rows[-1]["place"]
+        paged += [row["id"] for row in rows]
     assert paged == every
     assert len(set(every)) == 20
 
@@ -90,15 +90,15 @@ def test_a_caller_that_sees_its_own_calls_learns_nothing_of_others(recorded: Rec
     every = recorded.rows()
     assert len(every) == 9
     own = recorded.rows(only="ann", configs=["/x"])
-    assert sorted(row.item for row in own) == ["/x0", "/x2"]
+    assert sorted(row["item"] for row in own) == ["/x0", "/x2"]
     assert recorded.rows(only="", configs=["/x"]) == []
     assert recorded.rows(only="ann", configs=["/x"], caller="bob") == []
     for row in every:
         is_own = row in own
-        for place in (None, row.place):
-            found = call_named(recorded.index, row.id, place, ["/x"], "ann")
+        for place in (None, row["place"]):
+            found = call_named(recorded.index, row["id"], place, ["/x"], "ann")
             assert found == (row if is_own else None)
-        older = recorded.rows(only="ann", configs=["/x"], beyond=row.place)
+        older = recorded.rows(only="ann", configs=["/x"], beyond=row["place"])
         assert older == (own[own.index(row) + 1 :] if is_own else [])
 
 
@@ -111,11 +111,11 @@ def test_what_comes_later_is_found_and_what_was_pending(recorded: Recorded) -> N
         audit.write("outcome", server="github", outcome="answered", of=seq, micros=1, bytes=1)
         recorded.read()
         found = later_than(recorded.index, place, [place], CallFilter(outcome="failed"))
-        assert [(row.item, row.outcome) for row in found] == [("a", "answered"), ("b", "answered")]
+        assert [(row["item"], row["outcome"]) for row in found] == [("a", "answered"), ("b", "answered")]
 
 
 def outcomes(recorded: Recorded, **wanted: Any) -> list[tuple[str, str | None]]:
-    return [(row.item, row.outcome) for row in recorded.rows(**wanted)]
+    return [(row["item"], row["outcome"]) for row in recorded.rows(**wanted)]
 
 
 def test_a_call_of_a_host_that_has_ended_has_an_unknown_outcome(recorded: Recorded) -> None:
@@ -132,14 +132,14 @@ def test_a_call_of_a_host_that_has_ended_has_an_unknown_outcome(recorded: Record
             path = killed.path
         assert path is not None
         path.write_bytes(path.read_bytes()[:-20])
-        fresh = [(row.item, row.outcome) for row in search(recorded.index, CallFilter())]
+        fresh = [(row["item"], row["outcome"]) for row in search(recorded.index, CallFilter())]
         assert ("lost", None) in fresh
         assert outcomes(recorded, outcome="unknown") == [("lost", "unknown")]
         assert outcomes(recorded, outcome="pending") == [("there", None)]
         (row,) = recorded.rows(outcome="unknown")
-        assert not row.is_pending
+        assert not row["pending"]
         assert [record["seq"] for record in records_of(recorded.audit, row)] == [seq]
-        assert later_than(recorded.index, 0, [], CallFilter())[1].outcome == "unknown"
+        assert later_than(recorded.index, 0, [], CallFilter())[1]["outcome"] == "unknown"
         path.unlink()
         assert outcomes(recorded, outcome="unknown") == [("lost", "unknown")]
 
@@ -150,9 +150,9 @@ def test_nothing_is_unknown_while_a_file_waits_to_be_read(recorded: Recorded) ->
         call(audit, "lost", outcome="")
     recorded.read()
     with open_audit(recorded.audit):
-        assert [row.outcome for row in search(recorded.index, CallFilter())] == [None]
+        assert [row["outcome"] for row in search(recorded.index, CallFilter())] == [None]
         recorded.read()
-        assert [row.outcome for row in search(recorded.index, CallFilter())] == ["unknown"]
+        assert [row["outcome"] for row in search(recorded.index, CallFilter())] == ["unknown"]
 
 
 def test_a_row_leads_to_its_records(recorded: Recorded) -> None:
@@ -166,8 +166,8 @@ def test_a_row_leads_to_its_records(recorded: Recorded) -> None:
     decision, outcome = records_of(recorded.audit, done)
     assert (decision["item"], decision["rule"], outcome["kind"], outcome["of"]) == ("a", mark, "outcome", 2)
     assert [record["item"] for record in records_of(recorded.audit, pending)] == ["b"]
-    assert call_named(recorded.index, done.id) == call_named(recorded.index, done.id[:12]) == done
-    assert call_named(recorded.index, done.id, done.place) == call_named(recorded.index, done.id, 7) == done
+    assert call_named(recorded.index, done["id"]) == call_named(recorded.index, done["id"][:12]) == done
+    assert call_named(recorded.index, done["id"], done["place"]) == call_named(recorded.index, done["id"], 7) == done
     assert call_named(recorded.index, "") is None
     assert call_named(recorded.index, "f" * 17) is None
     path.write_bytes(b"")
