@@ -28,33 +28,34 @@ CACHED_BYTES = 2048
 
 
 class Abilities(Struct, frozen=True):
-    """Server requests that one caller supports, and the kinds of content that it can read."""
+    """Server requests that one caller supports, and the kinds of content that it can read. The defaults are those of a
+    caller without a handshake, which supports no request and reads all content."""
 
-    roots: bool
-    sampling: bool
-    sampling_tools: bool
+    roots: bool = False
+    sampling: bool = False
+    sampling_tools: bool = False
     """Sampling requests may offer tools, and their messages may contain tool calls and results."""
-    sampling_arrays: bool
+    sampling_arrays: bool = False
     """A sampling message may have an array of content blocks."""
-    form: bool
-    url: bool
+    form: bool = False
+    url: bool = False
     """Elicitation in mode url: its user can be sent to a page."""
-    choice_schemas: bool
+    choice_schemas: bool = False
     """Forms may have the members of 2025-11-25: `mode`, titled and multiple choices, defaults for all types."""
-    audio: bool
-    resource_links: bool
-    structured_content: bool
-    free_structure: bool
+    audio: bool = True
+    resource_links: bool = True
+    structured_content: bool = True
+    free_structure: bool = True
     """Structured content may be of any JSON type, not only an object."""
-    icons: bool
+    icons: bool = True
     """Entries may have icons."""
-    tasks: bool
+    tasks: bool = False
     """A task may be returned instead of a result. A handshake client also requests this in each call; for a stateless
     client this declaration is the request."""
-    retries: bool
+    retries: bool = False
     """Server requests reach the caller in an `input_required` result, and it repeats its request with the responses
     (2026-07-28, "Multi Round-Trip Requests")."""
-    apps: bool
+    apps: bool = False
     """The client shows the pages of MCP Apps that tools name."""
     declared: frozenset[str] = frozenset()
     """Names of all that the client declares, also of what Colonnade does not know: `sampling`, `sampling.context`,
@@ -66,23 +67,7 @@ class Abilities(Struct, frozen=True):
         return self.audio and self.resource_links and self.structured_content and self.free_structure
 
 
-NO_ABILITIES = Abilities(
-    roots=False,
-    sampling=False,
-    sampling_tools=False,
-    sampling_arrays=False,
-    form=False,
-    url=False,
-    choice_schemas=False,
-    audio=True,
-    resource_links=True,
-    structured_content=True,
-    free_structure=True,
-    icons=True,
-    tasks=False,
-    retries=False,
-    apps=False,
-)
+NO_ABILITIES = Abilities()
 """Abilities of a caller without a handshake: it can read every result and supports no server request."""
 
 

@@ -39,61 +39,43 @@ class Revision(Struct, frozen=True):
     era: Era
     """Whether there is a handshake, or every request names its revision and capabilities (2026-07-28,
     "Statelessness")."""
-    names_itself_in_http: bool
+    names_itself_in_http: bool = False
     """Clients send `MCP-Protocol-Version` with every request, after the handshake if there is one (2025-06-18,
     "Protocol Version Header")."""
-    resumes_streams: bool
+    resumes_streams: bool = False
     """A client may request the rest of a broken event stream (2025-03-26, "Resumability and Redelivery")."""
-    primes_streams: bool
+    primes_streams: bool = False
     """Event streams begin with an event that has an id and no data (2025-11-25, "Sending Messages to the Server").
     Clients of earlier revisions fail on it."""
-    has_completions_capability: bool
+    has_completions_capability: bool = False
     """`completions` is a declared capability; 2024-11-05 has the method without the capability."""
-    has_batches: bool
+    has_batches: bool = False
     """Several messages may be sent as one array (2025-03-26, "Batching"; no other revision has it)."""
-    has_audio: bool
+    has_audio: bool = False
     """Content may be of type `audio` (2025-03-26, "Audio Content")."""
-    has_resource_links: bool
+    has_resource_links: bool = False
     """Content may be of type `resource_link` (2025-06-18, "Resource Links")."""
-    has_structured_content: bool
+    has_structured_content: bool = False
     """Tools have an `outputSchema` and results `structuredContent` (2025-06-18, "Structured Content")."""
-    has_free_structure: bool
+    has_free_structure: bool = False
     """Both may be of any JSON type, not only objects (2026-07-28, "Structured Content")."""
-    has_elicitation: bool
+    has_elicitation: bool = False
     """A server may request the fields of a form from the user (2025-06-18, "Elicitation")."""
-    has_url_elicitation: bool
+    has_url_elicitation: bool = False
     """A server may send the user to a page, and a client declares which modes of elicitation it supports (2025-11-25,
     "Elicitation / Capabilities")."""
-    has_sampling_tools: bool
+    has_sampling_tools: bool = False
     """A server may offer tools to the client's model (2025-11-25, "Sampling / Capabilities")."""
-    has_choice_schemas: bool
+    has_choice_schemas: bool = False
     """A form names its `mode` and may have titled choices (`oneOf`, `anyOf`), multiple choices, and defaults of all
     types (2025-11-25, "Requested Schema")."""
-    has_icons: bool
+    has_icons: bool = False
     """Entries may have `icons` (2025-11-25, "Icons")."""
-    has_tasks: bool
+    has_tasks: bool = False
     """Tasks are part of the revision (2025-11-25, "Tasks"); in 2026-07-28 they are an extension."""
 
 
-_2024_11_05 = Revision(
-    "2024-11-05",
-    era=SESSION,
-    names_itself_in_http=False,
-    resumes_streams=False,
-    primes_streams=False,
-    has_completions_capability=False,
-    has_batches=False,
-    has_audio=False,
-    has_resource_links=False,
-    has_structured_content=False,
-    has_free_structure=False,
-    has_elicitation=False,
-    has_url_elicitation=False,
-    has_sampling_tools=False,
-    has_choice_schemas=False,
-    has_icons=False,
-    has_tasks=False,
-)
+_2024_11_05 = Revision("2024-11-05", SESSION)
 _2025_03_26 = replace(
     _2024_11_05,
     name="2025-03-26",
