@@ -81,28 +81,24 @@ def _select(context: click.Context, parameter: click.Parameter, value: Path | No
         setattr(context.ensure_object(Selection), str(parameter.name), value)
 
 
-def config_option(command: AnyCallable) -> AnyCallable:
-    """Add `--config`, as the one configuration that is meant."""
-    return click.option(
-        "--config",
-        metavar="FILE",
-        type=click.Path(readable=False, path_type=Path),
-        expose_value=False,
-        callback=_select,
-        help="The configuration that is meant.",
-    )(command)
-
-
-def state_option(command: AnyCallable) -> AnyCallable:
-    """Add `--state`."""
-    return click.option(
-        "--state",
-        metavar="DIR",
-        type=FOLDER,
-        expose_value=False,
-        callback=_select,
-        help="The state directory; default $COLONNADE_STATE, or ~/.local/state/colonnade.",
-    )(command)
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(readable=False, path_type=Path),
+    expose_value=False,
+    callback=_select,
+    help="The configuration that is meant.",
+)
+"""Add `--config`, as the one configuration that is meant."""
+state_option = click.option(
+    "--state",
+    metavar="DIR",
+    type=FOLDER,
+    expose_value=False,
+    callback=_select,
+    help="The state directory; default $COLONNADE_STATE, or ~/.local/state/colonnade.",
+)
+"""Add `--state`."""
 
 
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,13 +175,12 @@ def own_endpoint(config: Config, view: str) -> Endpoint:
     return endpoint
 
 
-def secrets_option(command: AnyCallable) -> AnyCallable:
-    """Add `--secrets`."""
-    return click.option(
-        "--secrets",
-        type=click.Choice(("keyring", "file")),
-        help="Where literal secrets go. Default: the system's keyring if it can be used, else files beside FILE.",
-    )(command)
+secrets_option = click.option(
+    "--secrets",
+    type=click.Choice(("keyring", "file")),
+    help="Where literal secrets go. Default: the system's keyring if it can be used, else files beside FILE.",
+)
+"""Add `--secrets`."""
 
 
 # Types of values

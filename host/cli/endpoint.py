@@ -65,16 +65,15 @@ def _endpoint_options(command: AnyCallable) -> AnyCallable:
     return command
 
 
-def _files_option(command: AnyCallable) -> AnyCallable:
-    return click.option(
-        "-o",
-        "--output",
-        "folder",
-        metavar="DIR",
-        type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-        callback=lambda context, parameter, folder: folder or Path(),  # the current one need not be writable
-        help="Write images, audio and other binary content into this folder; default: the current one.",
-    )(command)
+_files_option = click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    callback=lambda context, parameter, folder: folder or Path(),  # the current one need not be writable
+    help="Write images, audio and other binary content into this folder; default: the current one.",
+)
 
 
 @click.command("list")

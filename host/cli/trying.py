@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,21 +25,15 @@ if TYPE_CHECKING:
 
 _LONGEST = 300
 """Characters of a command or a URL that are shown."""
-_Command = TypeVar("_Command", bound=Callable[..., object])
+
+no_try_option = click.option("--no-try", is_flag=True, help="Do not start the servers once to learn what they offer.")
+"""Add `--no-try`."""
 
 
-def no_try_option(command: _Command) -> _Command:
-    """Add `--no-try`."""
-    return click.option("--no-try", is_flag=True, help="Do not start the servers once to learn what they offer.")(
-        command
-    )
-
-
-def approve_option(command: _Command) -> _Command:
-    """Add `--approve`."""
-    return click.option(
-        "--approve", is_flag=True, help="Approve what the servers offer as it is shown, so that their claims count."
-    )(command)
+approve_option = click.option(
+    "--approve", is_flag=True, help="Approve what the servers offer as it is shown, so that their claims count."
+)
+"""Add `--approve`."""
 
 
 @dataclass(frozen=True)

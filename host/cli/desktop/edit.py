@@ -7,9 +7,9 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -50,16 +50,12 @@ _ON_ANSWERS = """\
 Calls that need your confirmation wait while `colonnade ask` or the page of `colonnade console` is open, or if
 your desktop can notify you of them. Without any of these they are refused."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_Command = TypeVar("_Command", bound=Callable[..., object])
-
-
-def _yes_option(command: _Command) -> _Command:
-    return click.option(
-        "--yes",
-        "-y",
-        is_flag=True,
-        help="Do not ask before the server is started once, and a line that it is known to need is written.",
-    )(command)
+_yes_option = click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    help="Do not ask before the server is started once, and a line that it is known to need is written.",
+)
 
 
 @click.command()
@@ -124,8 +120,7 @@ class _ServerName(click.ParamType[str]):
         return [CompletionItem(id) for id in own.servers if id.startswith(incomplete)]
 
 
-def _file_option(command: _Command) -> _Command:
-    return click.option("--config", metavar="FILE", type=FILE, help="The configuration to change.")(command)
+_file_option = click.option("--config", metavar="FILE", type=FILE, help="The configuration to change.")
 
 
 class _Add(click.Command):
