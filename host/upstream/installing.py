@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -162,24 +162,15 @@ async def _alone(packages: Path) -> AsyncIterator[None]:
         yield
 
 
+@dataclass(frozen=True)
 class _Installation:
-    def __init__(
-        self,
-        spec: StdioServer,
-        directory: ConfigDirectory,
-        keeper: Keeper,
-        journal: Journal,
-        place: Path,
-        work: Path,
-        missing: Missing,
-    ) -> None:
-        self._spec = spec
-        self._directory = directory
-        self._keeper = keeper
-        self._journal = journal
-        self._place = place
-        self._work = work
-        self._missing = missing
+    _spec: StdioServer
+    _directory: ConfigDirectory
+    _keeper: Keeper
+    _journal: Journal
+    _place: Path
+    _work: Path
+    _missing: Missing
 
     async def run(self) -> Installed:
         """Install; the record of it."""
