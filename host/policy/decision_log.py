@@ -134,10 +134,6 @@ class ChangeSummary(Struct, frozen=True):
     """Number of changes whose names were seen before."""
     digest: str
 
-    @property
-    def count(self) -> int:
-        return sum(self.counts.values())
-
 
 def shorten(text: str) -> str:
     """A text as it stands in a record. A shortened text is longer than any complete one, so that neither can pass for

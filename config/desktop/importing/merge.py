@@ -40,11 +40,6 @@ class ImportedServer:
     """The names of its tools that claim to be read-only."""
 
     @property
-    def shows_switches(self) -> bool:
-        """Whether files show all tools that are switched off at its hosts."""
-        return all(each.shows_switches for each in self.found)
-
-    @property
     def host_remarks(self) -> list[str]:
         """The remarks that hold for other servers of its hosts too."""
         return list(dict.fromkeys(remark for each in self.found for remark in each.host_remarks))
