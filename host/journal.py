@@ -768,7 +768,8 @@ class Journal:
         self.dropped: dict[str, Counter[str]] = {}
         self.means: dict[str, str] = {}
         self._output: dict[str, deque[OutputRecord]] = {}
-        self._output_count = 0
+        self.last_output = 0
+        """The number of the last line of any server."""
         self.subscribe(self._count_dropped, MessageDropped)
         self.subscribe(self._keep_line, OutputLine, SandboxRefused)
         self.subscribe(self._keep_means, ServerConfined)
@@ -796,8 +797,8 @@ class Journal:
         self.dropped.setdefault(event.server, Counter())[event.what] += 1
 
     def _keep_line(self, event: OutputLine | SandboxRefused) -> None:
-        self._output_count += 1
-        record = OutputRecord(self._output_count, time.time(), event.line, event.stream)
+        self.last_output += 1
+        record = OutputRecord(self.last_output, time.time(), event.line, event.stream)
         self._output.setdefault(event.server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
 
     def _keep_means(self, event: ServerConfined) -> None:
@@ -808,11 +809,6 @@ class Journal:
         and those on what its sandbox refused: at most MAX_OUTPUT_LINES, oldest first, whose number is greater than
         `after`."""
         return [record for record in self._output.get(server, ()) if record.number > after]
-
-    @property
-    def last_output(self) -> int:
-        """The number of the last line of any server."""
-        return self._output_count
 
 
 def runs_unconfined(server: str) -> str:

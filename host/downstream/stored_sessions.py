@@ -156,7 +156,8 @@ class StoredSessions:
         self._trimmed_at = 0.0
         self._trimming: TrimPlace | None = None
         """The place of the next step of a removal; None between two of them."""
-        self._has_failed = False
+        self.is_failing = False
+        """Whether rows could not be stored when that was tried last."""
 
     # Ids
 
@@ -229,11 +230,6 @@ class StoredSessions:
         """Whether the row of a session says what another process needs, as far as is known here."""
         waiting = self._due, self._changed, self._writing, self._renewing
         return id in self._touched and not any(id in each for each in waiting)
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether rows could not be stored when that was tried last."""
-        return self._has_failed
 
     def forget(self, id: str) -> None:
         """The session, and its row, are those of another process by now."""
@@ -374,10 +370,10 @@ class StoredSessions:
         is_stored, self._writing, self._renewing = False, new, renewed
         try:
             await self._store.write(change)
-            is_stored, self._has_failed = True, False
+            is_stored, self.is_failing = True, False
         except StateError as problem:
-            if not self._has_failed:
-                self._has_failed = True
+            if not self.is_failing:
+                self.is_failing = True
                 self._note(SessionsNotStored(str(problem)))
             return False
         finally:

@@ -203,7 +203,7 @@ class HttpApp:
                 return ""
             return TOKEN_WITHDRAWN if of[1] in withdrawn else VIEW_CHANGED
 
-        self._streamable.end_sessions(ends)
+        self._streamable.sessions.end_where(ends)
         self._streams.end_where(ends)
         self._memory.revoke(why_revoked)
         for identity in withdrawn:

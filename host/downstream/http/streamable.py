@@ -54,7 +54,6 @@ from host.protocol.param_headers import VERSION_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN, Era
 from host.router.router import Router
-from host.source import Endpoint
 from host.storage.store import StateError
 from host.wire.deadlines import CallScope
 
@@ -126,11 +125,6 @@ class StreamableHttp:
             _check_method(http_request, "DELETE needs an Mcp-Session-Id header")
             return self._delete(http_request)
         raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
-
-    def end_sessions(self, ends: Callable[[Endpoint, str | None], bool]) -> None:
-        """End the sessions of each endpoint and identity for which `ends` is true, with their streams and what is in
-        flight."""
-        self.sessions.end_where(ends)
 
     # POST
 
