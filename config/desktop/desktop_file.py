@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -119,6 +118,10 @@ class DesktopFile:
                 "defaults are for servers under the key servers, where no other key makes rules; write consent, trust, "
                 "limits and start for each server",
             )
+
+        def translate(text: str) -> str:
+            return self.host.translate(text, context)
+
         for path, name, value in self.host.found_in(context):
             if len(self.entries) == MAX_SERVERS:
                 raise context.document.fatal(
@@ -126,7 +129,6 @@ class DesktopFile:
                     f"there are more than {MAX_SERVERS} servers; take out those that nobody uses",
                 )
             id, problem = self._id_of(name)
-            translate = partial(_translate, self.host, context)
             values = _without_empty(value) if isinstance(value, dict) else {}
             entry = ServerEntry(name, id, path, values, translate, self._base, seen=context.seen)
             if problem:
@@ -224,7 +226,3 @@ def _without_empty(server: dict[str, object]) -> dict[str, object]:
     if len(others) != 1:
         return server
     return {key: value for key, value in server.items() if key in filled or key not in others[0]}
-
-
-def _translate(host: DesktopHost, context: FileContext, text: str) -> str:
-    return host.translate(text, context)
