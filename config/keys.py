@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field, GetPydanticSchema
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 T = TypeVar("T")
 
@@ -29,5 +29,6 @@ def _refuse_key(value: object) -> object:
     raise PydanticCustomError("extra_forbidden", "unknown key")
 
 
-Internal = Annotated[SkipJsonSchema[T], BeforeValidator(_refuse_key)]
+_REFUSED = GetPydanticSchema(lambda source, handler: core_schema.no_info_plain_validator_function(_refuse_key))
+Internal = Annotated[T, _REFUSED, SkipJsonSchema()]
 """A field that is no key of the file. Its default is not validated, so the validator only meets what a file wrote."""

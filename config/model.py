@@ -3,10 +3,8 @@
 The classes are dataclasses that pydantic reads from the values of a file. The validators and descriptions of their
 fields are for files alone: code that builds an object itself gives it final values, which are not checked again.
 Durations are seconds, paths are absolute, and everything that may be secret is a `Secret`; the `repr` of a server or of
-the whole is safe to log.
+the whole is safe to log. No annotation is kept as text here: pydantic would compile each of them at every start.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
