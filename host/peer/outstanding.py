@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 from msgspec import Raw, Struct
@@ -61,6 +61,20 @@ class AnswerTooLong(BrokenAnswer):
     """The response was discarded because of its length."""
 
 
+class RequestWatch(Protocol):
+    """Watches the requests of a connection."""
+
+    now: Callable[[], float]
+    """A clock, in seconds."""
+
+    def on_result(self, method: str, params: Params, subject: Any, seconds: float, result: Raw) -> object:
+        """A request has this result, so many seconds after it began. Must not wait, and must not raise."""
+
+    def on_failed(self, method: str, params: Params, subject: Any, seconds: float, why: Exception | None) -> object:
+        """A request has failed, so many seconds after it began. `why`: None if it was called off. Must not wait, and
+        must not raise."""
+
+
 class _Waiter(Struct, Generic[T], eq=False):
     subject: T | None
     outcome: Success | Exception | None = None
@@ -103,6 +117,7 @@ class OutstandingRequests(Generic[T]):
         self._watched: dict[str, Callable[[dict[str, Raw]], object]] = {}
         self._last_watched = 0
         self._lost: LinkLost | None = None
+        self.watch: RequestWatch | None = None
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -133,6 +148,8 @@ class OutstandingRequests(Generic[T]):
         """
         if self._lost is not None:
             raise unsent(self._lost)
+        watch = self.watch
+        began = 0.0 if watch is None else watch.now()
         waiter = _Waiter(subject)
         request = self._requests.add(method, params, waiter)
         assert isinstance(request.id, int)
@@ -150,6 +167,8 @@ class OutstandingRequests(Generic[T]):
                 # Shielded: this task is cancelled, and would be again at the first wait.
                 with trio.move_on_after(CANCEL_SEND_GRACE, shield=True):
                     await send_cancel(request.id, notice)
+            if watch is not None:
+                watch.on_failed(method, params, subject, watch.now() - began, None)
             raise
         except LinkLost as lost:
             # The response may have come before the connection broke; then it counts. An error that says that nothing
@@ -157,15 +176,19 @@ class OutstandingRequests(Generic[T]):
             if waiter.outcome is None:
                 if lost.nothing_begun:
                     self._requests.abandon(request.id, None)
-                    raise
-                if self._lost is None:
+                    waiter.outcome = lost
+                elif self._lost is None:
                     self._abandon(request.id, subject, None)
-                    raise
+                    waiter.outcome = lost
         outcome = self._end_sent(request.id) if waiter.outcome is None else waiter.outcome
         if isinstance(outcome, Exception):
+            if watch is not None:
+                watch.on_failed(method, params, subject, watch.now() - began, outcome)
             raise outcome
         if keep_outline is not None and outcome.outline is not None:
             keep_outline(outcome.result, outcome.outline)
+        if watch is not None:
+            watch.on_result(method, params, subject, watch.now() - began, outcome.result)
         return outcome.result
 
     def on_response(self, message: Success | Failure | Malformed) -> bool:

@@ -30,7 +30,14 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.strict import count_tokens, has_more_tokens
-from host.peer.outstanding import BrokenAnswer, KeepOutline, LateResultCallback, OutstandingRequests, PeerError
+from host.peer.outstanding import (
+    BrokenAnswer,
+    KeepOutline,
+    LateResultCallback,
+    OutstandingRequests,
+    PeerError,
+    RequestWatch,
+)
 from host.protocol.methods import PROGRESS
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 
@@ -191,6 +198,10 @@ class Peer(Generic[T]):
     def next_id(self) -> int:
         """The id of the request that is sent next."""
         return self._outstanding.next_id
+
+    def watch(self, watch: RequestWatch) -> None:
+        """Have the requests from now on watched."""
+        self._outstanding.watch = watch
 
     @property
     def outstanding_count(self) -> int:

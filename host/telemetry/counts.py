@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
 from config import HttpServer, ServerSpec
 from host.client_process import ClientTransport
@@ -49,7 +51,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.raw import members, string
+from host.jsonrpc.raw import DECODE_ERRORS, members, string
 from host.peer.outstanding import PeerError
 from host.peer.peer import Peer, SendRequest
 from host.protocol.known_params import KNOWN_PARAMS
@@ -61,6 +63,9 @@ from host.telemetry import names
 from host.telemetry.names import Metric
 from host.upstream.results import is_error
 from host.wire.asgi import Headers
+
+if TYPE_CHECKING:
+    from host.upstream.call import UpstreamCall
 
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper limits of the buckets of durations, in seconds (the conventions, "Metric: mcp.server.operation.duration")."""
@@ -81,7 +86,9 @@ EXECUTE_TOOL = "execute_tool"
 _METHODS = {kind.value: method for method, kinds in SERVER_REQUESTS.items() for kind in kinds}
 """The methods of server requests."""
 _CALL = TOOLS_CALL.name
-_BACKSLASH = ord("\\")
+_COUNTED = "counted"
+LONGEST_READ = 4096
+"""Bytes of a result in which it is looked whether the call failed; of a longer one, what was found when it came."""
 _OUTCOMES = frozenset({"answered", "handed on", "told", "called off", "failed"})
 """Those without a code; see `RequestCompleted`."""
 
@@ -145,6 +152,9 @@ class _CountedAnswer(Struct, gc=False):
     method: str
     hop: Hop
     began: float
+    failed: bool | None = None
+    """Whether the last request to a server for it failed; None if there was none. Results that Colonnade makes of
+    failures are short, or stand for an error of the server."""
 
     def on_wait(self, what: str, seconds: float) -> None:
         self.counts.waits.observe((what,), seconds)
@@ -152,7 +162,10 @@ class _CountedAnswer(Struct, gc=False):
     def end(self, answer: Success | Failure | None) -> None:
         counts, method = self.counts, self.method
         if isinstance(answer, Success):
-            error = TOOL_ERROR if method == _CALL and failed_tool(answer.result) else OK
+            failed, result = self.failed, answer.result
+            if method == _CALL and (failed is None or len(result) <= LONGEST_READ):
+                failed = failed_tool(result)
+            error = TOOL_ERROR if failed and method == _CALL else OK
         else:
             error = CANCELLED if answer is None else error_type_of(answer.error.code)
         revision, transport = self.hop
@@ -165,14 +178,54 @@ class _CountedAnswer(Struct, gc=False):
         return params
 
 
+class _ServerWatch:
+    """Counts the requests to a server. Implements `host.peer.outstanding.RequestWatch`."""
+
+    __slots__ = ("_counts", "_peer", "_rows", "_server", "now")
+
+    def __init__(self, counts: HostCounts, server: str, peer: Peer[Any]) -> None:
+        self._counts, self._server, self._peer = counts, server, peer
+        self._rows, self.now = counts.client_operations.rows, counts.now
+
+    def on_result(self, method: str, params: Params, subject: UpstreamCall | None, seconds: float, result: Raw) -> None:
+        if method != _CALL:
+            self._add(method, params, subject, seconds, OK)
+            return
+        if subject is not None and (kept := subject.outlined) is not None and kept[0] is result:
+            result = kept[1]
+        self._add(method, params, subject, seconds, TOOL_ERROR if failed_tool(result) else OK)
+
+    def on_failed(
+        self, method: str, params: Params, subject: UpstreamCall | None, seconds: float, why: Exception | None
+    ) -> None:
+        error = CANCELLED if why is None else error_type_of(why.error.code) if isinstance(why, PeerError) else OTHER
+        self._add(method, params, subject, seconds, error)
+
+    def _add(self, method: str, params: Params, subject: UpstreamCall | None, seconds: float, error: str) -> None:
+        if subject is not None and (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
+            answer.failed = error != OK
+        labels: Labels = (self._server, method, error, self._peer.revision)
+        if self._counts.names_tools:
+            labels += (self._counts.tool_in(self._server, method, params),)
+        row = self._rows[labels]
+        row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
+        row[-1] += seconds
+
+
+class _Result(Struct, gc=False, rename="camel"):
+    is_error: object = False
+
+
+_result = Decoder(_Result)
+
+
 def failed_tool(result: Raw) -> bool:
     """Whether a result of a tool says that the call failed. One that is no object says nothing."""
-    text = bytes(result)  # searched by `find`: `in` makes and drops an exception first
-    if text.find(b"isError") < 0 and (_BACKSLASH not in text or text.find(b"\\u00") < 0):  # it may be escaped
-        return False
     try:
-        return is_error(result)
-    except ValueError:
+        return _result.decode(result).is_error is True
+    except DECODE_ERRORS:  # also half of a surrogate pair, which is passed on
+        with suppress(ValueError):
+            return is_error(result)
         return False
 
 
@@ -227,7 +280,8 @@ class HostCounts:
     received: Callable[[ParsedInput, Headers], None] | None = None
 
     def answering(self, request: Request, hop: Hop = UNKNOWN_HOP) -> _CountedAnswer:
-        return _CountedAnswer(self, request.method, hop, self.now())
+        counted = request.__dict__[_COUNTED] = _CountedAnswer(self, request.method, hop, self.now())
+        return counted
 
     def asking(
         self, server: str, revision: str, method: str, params: Mapping[str, Raw], id: Id | None, during: Request | None
@@ -235,41 +289,11 @@ class HostCounts:
         return _CountedAnswer(self, method, Hop(revision, self.transports.get(server, "")), self.now())
 
     def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
-        server = spec.id
-        self.transports[server], self._peers[server] = transport_to(spec), peer
-        rows, now, names_tools = self.client_operations.rows, self.now, self.names_tools
+        self.transports[spec.id], self._peers[spec.id] = transport_to(spec), peer
+        peer.watch(_ServerWatch(self, spec.id, peer))
+        return send
 
-        # The parameters of `Peer.request`: a list and a dict of the others would be made for each request.
-        async def observed(
-            method: str,
-            params: Params = None,
-            subject: object = None,
-            headers: tuple[tuple[str, str], ...] = (),
-            on_late_result: object = None,
-            keep_outline: object = None,
-        ) -> Raw:
-            began, error = now(), CANCELLED
-            try:
-                result = await send(method, params, subject, headers, on_late_result, keep_outline)
-                error = TOOL_ERROR if method == _CALL and failed_tool(result) else OK
-                return result
-            except PeerError as refusal:
-                error = error_type_of(refusal.error.code)
-                raise
-            except Exception:
-                error = OTHER
-                raise
-            finally:
-                labels: Labels = (server, method, error, peer.revision)
-                if names_tools:
-                    labels += (self._tool_in(server, method, params),)
-                seconds, row = now() - began, rows[labels]
-                row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
-                row[-1] += seconds
-
-        return observed
-
-    def _tool_in(self, server: str, method: str, params: Params) -> str:
+    def tool_in(self, server: str, method: str, params: Params) -> str:
         """The tool that is called, as its server names it; empty if the request is no call of a tool. The gate lets
         only calls of tools pass that the server lists."""
         if method != TOOLS_CALL.name or params is None:

@@ -42,7 +42,8 @@ async def test_each_sees_all() -> None:
 @pytest.mark.parametrize(("way", "most"), [("metrics", 18), ("traces", 17)])
 async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
     """Functions of ours and of all others, over HTTP, of some thousand, in the shortest of many calls: trio draws the
-    order of its tasks, and so how often some of them wait. The trace is not sampled."""
+    order of its tasks, by a reversal that is not counted, and so how often some of them wait. The trace is not sampled.
+    """
 
     async def answer(_: object) -> object:
         return {"content": []}
@@ -58,6 +59,7 @@ async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
                 with counted_calls() as called:
                     await client.request("tools/call", {"name": "a__x"})
                 found.append(Counter(called))
+                del found[-1]["list.reverse"]
         return min(found, key=Counter.total)
 
     traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())

@@ -33,7 +33,8 @@ from host.peer.outstanding import PeerError
 from host.peer.peer import open_peer
 from host.protocol.methods import Kind
 from host.telemetry import counts, names
-from host.telemetry.counts import Durations, HostCounts, cumulative, failed_tool
+from host.telemetry.counts import LONGEST_READ, Durations, HostCounts, cumulative, failed_tool
+from host.wire.link import LinkLost
 from tests.kit.asgi import open_http_app
 from tests.kit.cost import counted_calls
 from tests.kit.gates import kind
@@ -188,14 +189,42 @@ async def test_tools_are_named_only_if_the_file_says_so_and_not_without_end(monk
 
 async def test_a_link_that_breaks_is_an_error_without_a_code() -> None:
     found = HostCounts(Journal())
-
-    async def breaks(*_: object, **__: object) -> Raw:
-        raise RuntimeError
-
-    async with open_peer(memory_links()[0], NullHandler()) as peer:
-        with pytest.raises(RuntimeError):
-            await found.sending(StdioServer(id="a", command=(Secret("x"),)), peer, breaks)("ping")
+    ours, theirs = memory_links()
+    async with open_peer(ours, NullHandler()) as peer:
+        found.sending(StdioServer(id="a", command=(Secret("x"),)), peer, peer.request)
+        theirs.close()
+        with pytest.raises(LinkLost):
+            await peer.request("ping")
+        await peer.ended.wait()
+        with pytest.raises(LinkLost):
+            await peer.request("ping")  # it is not sent
     assert numbers(found.client_operations) == {("a", "ping", "_OTHER", ""): 1}
+
+
+@pytest.mark.parametrize("length", [10, 10 * LONGEST_READ])
+async def test_a_long_result_fails_if_its_server_said_so(length: int) -> None:
+    """Its client gets another text than its server wrote, which is not read again."""
+    text = "x" * length
+
+    async def answer(params: dict[str, Any]) -> object:
+        result = {"content": [{"type": "text", "text": text}], "isError": params["name"] == "fails"}
+        if params["name"] == "refuses":
+            raise PeerError(ErrorBody(-32000, text))
+        return result
+
+    server = ScriptedServer("a", tools=["x", "fails", "refuses"], answers={"tools/call": answer})
+    async with open_client(server) as (world, client, _):
+        found = counting(world.journal)
+        await restarted(world)
+        for name in ("x", "fails", "x"):
+            await client.call(f"a__{name}")
+        with pytest.raises(Refusal):
+            await client.call("a__refuses")
+    for durations in (found.server_operations, found.client_operations):
+        errors = Counter[str]()
+        for labels, count in of_calls(durations).items():
+            errors[labels[2 if labels[0] == "a" else 1]] += count
+        assert errors == {"": 2, "tool_error": 1, "-32000": 1}
 
 
 @pytest.mark.parametrize(
@@ -208,6 +237,8 @@ async def test_a_link_that_breaks_is_an_error_without_a_code() -> None:
         (b'["isError"]', False),
         (b'{"\\u0069sError":true}', True),
         (b'{"text":"\\u00e9"}', False),
+        (b'{"text":"\\ud800","isError":true}', True),
+        (b"{", False),
     ],
 )
 def test_a_tool_failed_only_if_its_result_is_an_object_that_says_so(result: bytes, failed: bool) -> None:
