@@ -76,6 +76,8 @@ class IssuerHttp:
         """
         headers = [*_COMMON, (b"Accept", b"application/json")]
         answer = await self._request("GET", url, headers, None, TIMEOUT)
+        if answer.status == 429 or answer.status >= 500:
+            raise IssuerUnreachable(f"the issuer's server failed (HTTP {answer.status})")
         return answer.body if answer.status == 200 and _is_json(answer.body) else None
 
     async def post(self, url: str, form: Form) -> Answer:
@@ -84,7 +86,10 @@ class IssuerHttp:
         Raises:
             IssuerUnreachable, OAuthProblem: as in `get`.
         """
-        return await self._request("POST", Url.parse(url), [*_COMMON, *form.headers], form.body, TOKEN_TIMEOUT)
+        answer = await self._request("POST", Url.parse(url), [*_COMMON, *form.headers], form.body, TOKEN_TIMEOUT)
+        if answer.status == 429 or answer.status >= 500:
+            raise IssuerUnreachable(f"the issuer's server failed (HTTP {answer.status})")
+        return answer
 
     async def _request(self, method: str, url: Url, headers: Headers, body: bytes | None, timeout: float) -> Answer:
         from host.wire.single_request import send  # most hosts have no login, and importing httpx takes 45 ms
@@ -109,8 +114,6 @@ class IssuerHttp:
         # Only of JSON, a part can be told from the whole. A page that is no metadata may end as it likes.
         if method == "POST" and not answer.has_length and not _is_json(data):
             raise IssuerUnreachable("the issuer's answer had no length, and is not complete JSON")
-        if answer.status == 429 or answer.status >= 500:
-            raise IssuerUnreachable(f"the issuer's server failed (HTTP {answer.status})")
         return Answer(answer.status, data)
 
     async def _addresses(self, url: Url) -> list[str | None]:
