@@ -67,12 +67,11 @@ class RequestWatch(Protocol):
     now: Callable[[], float]
     """A clock, in seconds."""
 
-    def on_result(self, method: str, params: Params, subject: Any, seconds: float, result: Raw) -> object:
-        """A request has this result, so many seconds after it began. Must not wait, and must not raise."""
-
-    def on_failed(self, method: str, params: Params, subject: Any, seconds: float, why: Exception | None) -> object:
-        """A request has failed, so many seconds after it began. `why`: None if it was called off. Must not wait, and
-        must not raise."""
+    def on_ended(
+        self, method: str, params: Params, subject: Any, seconds: float, result: Raw | None, why: Exception | None
+    ) -> object:
+        """A request has ended, so many seconds after it began: with this result, or without one because of `why`, or
+        because it was called off. Must not wait, and must not raise."""
 
 
 class _Waiter(Struct, Generic[T], eq=False):
@@ -168,7 +167,7 @@ class OutstandingRequests(Generic[T]):
                 with trio.move_on_after(CANCEL_SEND_GRACE, shield=True):
                     await send_cancel(request.id, notice)
             if watch is not None:
-                watch.on_failed(method, params, subject, watch.now() - began, None)
+                watch.on_ended(method, params, subject, watch.now() - began, None, None)
             raise
         except LinkLost as lost:
             # The response may have come before the connection broke; then it counts. An error that says that nothing
@@ -183,12 +182,12 @@ class OutstandingRequests(Generic[T]):
         outcome = self._end_sent(request.id) if waiter.outcome is None else waiter.outcome
         if isinstance(outcome, Exception):
             if watch is not None:
-                watch.on_failed(method, params, subject, watch.now() - began, outcome)
+                watch.on_ended(method, params, subject, watch.now() - began, None, outcome)
             raise outcome
         if keep_outline is not None and outcome.outline is not None:
             keep_outline(outcome.result, outcome.outline)
         if watch is not None:
-            watch.on_result(method, params, subject, watch.now() - began, outcome.result)
+            watch.on_ended(method, params, subject, watch.now() - began, outcome.result, None)
         return outcome.result
 
     def on_response(self, message: Success | Failure | Malformed) -> bool:

@@ -187,21 +187,22 @@ class _ServerWatch:
         self._counts, self._server, self._peer = counts, server, peer
         self._rows, self.now = counts.client_operations.rows, counts.now
 
-    def on_result(self, method: str, params: Params, subject: UpstreamCall | None, seconds: float, result: Raw) -> None:
-        if method != _CALL:
-            self._add(method, params, subject, seconds, OK)
-            return
-        if subject is not None and (kept := subject.outlined) is not None and kept[0] is result:
-            result = kept[1]
-        self._add(method, params, subject, seconds, TOOL_ERROR if failed_tool(result) else OK)
-
-    def on_failed(
-        self, method: str, params: Params, subject: UpstreamCall | None, seconds: float, why: Exception | None
+    def on_ended(
+        self,
+        method: str,
+        params: Params,
+        subject: UpstreamCall | None,
+        seconds: float,
+        result: Raw | None,
+        why: Exception | None,
     ) -> None:
-        error = CANCELLED if why is None else error_type_of(why.error.code) if isinstance(why, PeerError) else OTHER
-        self._add(method, params, subject, seconds, error)
-
-    def _add(self, method: str, params: Params, subject: UpstreamCall | None, seconds: float, error: str) -> None:
+        error = OK
+        if result is None:
+            error = CANCELLED if why is None else error_type_of(why.error.code) if isinstance(why, PeerError) else OTHER
+        elif method == _CALL:
+            if subject is not None and (kept := subject.outlined) is not None and kept[0] is result:
+                result = kept[1]
+            error = TOOL_ERROR if failed_tool(result) else OK
         if subject is not None and (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
             answer.failed = error != OK
         labels: Labels = (self._server, method, error, self._peer.revision)
