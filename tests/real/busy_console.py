@@ -6,7 +6,8 @@
 plots and the calls of a server, one with the whole catalog of a server and a search. Of each, the longest task and the
 growth of its heap must stay below a limit, its first paint and its height too. axe-core (npm) must find nothing in
 either colour scheme. Exits with 1 otherwise; with --tell, only if axe-core finds something or a page is too high: other
-figures hold for a machine that does nothing else.
+figures hold for a machine that does nothing else. A fourth page, which shows nothing and does the same little work each
+second, tells how far that is so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import trio
@@ -49,6 +51,14 @@ new PerformanceObserver((list) => {
   for (const each of list.getEntries()) window.longest = Math.max(window.longest, each.duration);
 }).observe({ type: "longtask", buffered: true });
 """
+_CONTROL = """() => {
+  window.took = [];
+  setInterval(() => {
+    const began = performance.now();
+    for (let at = 0, sum = 0; at < 1e7; at++) sum += at % 7;
+    took.push(performance.now() - began);
+  }, 1000);
+}"""
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _PAINT = "() => (performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime || 0"
 _SCREENS = "() => document.documentElement.scrollHeight / innerHeight"
@@ -110,9 +120,13 @@ def _look(link: Callable[[], str], axe: str, seconds: float) -> tuple[list[str],
         _unfold(pages[1], "s1")
         pages[2].locator("#filter-text").fill("s2")
         pages[2].locator("#catalog-list summary").first.click()
-        _idle(pages, seconds / 5)
+        control = browser.new_page()
+        control.evaluate(_CONTROL)
+        _idle([*pages, control], seconds / 5)
         before = [_heap(page) for page in pages]
-        _idle(pages, seconds * 4 / 5)
+        _idle([*pages, control], seconds * 4 / 5)
+        took = list[float](control.evaluate("() => window.took"))
+        print(f"the same work {len(took)} times: {median(took):.0f} ms in the median, {max(took):.0f} at most")
         wrong, told = [], []
         for name, page, heap in zip(("plain", "plots", "catalog"), pages, before, strict=True):
             longest, paint = float(page.evaluate("() => window.longest")), float(page.evaluate(_PAINT))
