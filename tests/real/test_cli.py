@@ -583,7 +583,7 @@ def test_a_stop_lets_a_call_end_unless_it_is_told_again(tmp_path: Path, tool: st
         assert host.process.poll() is None
         if tool == "hang":
             host.process.send_signal(signal.SIGTERM)
-        assert host.process.wait(STOP) == 0
+        assert host.process.wait(START) == 0  # the steps take ten seconds
         assert (call.result().returncode == 0) is (tool == "steps")
 
 

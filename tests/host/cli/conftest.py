@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import threading
@@ -17,6 +18,7 @@ import trio
 from config import Config, load
 from host.audit.writer import open_audit
 from host.cli.command_line import run
+from host.cli.common import LOGGER_PARTS
 from host.journal import Journal
 from host.policy.confirmations import ConfirmationQueue, PendingConfirmation
 from host.policy.decision_log import DecisionLog
@@ -68,6 +70,16 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> Trials:
     trials = Trials()
     monkeypatch.setattr("host.trial.try_servers", trials.try_servers)
     return trials
+
+
+@pytest.fixture(autouse=True)
+def levels_of_the_log() -> Iterator[None]:
+    """A command sets them for its whole process, where other tests look for warnings later."""
+    loggers = [logging.getLogger(name) for name in ("", "colonnade", *(f"colonnade.{part}" for part in LOGGER_PARTS))]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 @dataclass
