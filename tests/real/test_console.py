@@ -61,6 +61,9 @@ SWITCHES = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # It tries [::1] first. Where nobody listens at that port, a connection to it may meet itself, and read what it
+    # wrote.
+    "--host-resolver-rules=MAP localhost 127.0.0.1",
 ]
 EVIL = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>\u202e${1}{{1}}"
 EVIL_LONG = EVIL + "a" * 3000
