@@ -706,7 +706,8 @@ class Observer(Protocol):
         """Called when the request is about to be answered. `hop`: to its client."""
 
     def sending(self, spec: ServerSpec, peer: Peer[Any], send: SendRequest) -> SendRequest:
-        """A function that sends requests to this server, watched; `send` does it unwatched, over this peer."""
+        """A function that sends requests to this server, watched; `send` does it unwatched, over this peer. It is
+        `send` itself where only the end of requests matters, which the peer tells (`Peer.watch`)."""
 
     def asking(
         self, server: str, revision: str, method: str, params: Mapping[str, Raw], id: Id | None, during: Request | None

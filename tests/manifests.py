@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bench.build import NotInstalled, from_npm
+
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "manifests"
 DEPLOY = ROOT / "examples" / "deploy"
@@ -83,12 +85,11 @@ def check_containerfile() -> None:
 def check_dashboard() -> None:
     """Raises Failed if it is none for the Grafana of monitoring.yaml."""
     (version,) = re.findall(r"grafana/grafana:(\S+)", COMPOSE[1].read_text())
-    packages = f"@grafana/schema@{version}", "typescript@5"
-    run("npm", "install", "--prefix", BUILD, "--silent", "--ignore-scripts", "--no-audit", "--no-fund", *packages)
-    file = BUILD / "dashboard.ts"
+    modules = from_npm(f"@grafana/schema@{version}")
+    file = modules.parent / "dashboard.ts"  # TypeScript looks for types from there
     file.write_text(TYPES + (DEPLOY / "grafana" / "colonnade.json").read_text())
     options = "--noEmit", "--strict", "--skipLibCheck", "--module", "esnext", "--moduleResolution", "bundler"
-    run(BUILD / "node_modules" / ".bin" / "tsc", *options, file)
+    run(from_npm("typescript@5") / ".bin" / "tsc", *options, file)
 
 
 def main() -> None:
@@ -103,5 +104,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Failed as problem:
+    except (Failed, NotInstalled) as problem:
         sys.exit(str(problem))

@@ -16,8 +16,6 @@ from tests.kit.servers.recorder import LINKED, ODD
 
 from .clients import LineClient, by_hand, initialize, line_client
 from .running import (
-    BARE_PYTHON,
-    SERVERS,
     heard,
     heard_method,
     listening,
@@ -51,7 +49,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     folder = tmp_path_factory.mktemp("bytes")
     logs = {server: folder / f"{server}.log" for server in ("pipe", "web")}
     with ExitStack() as stack:
-        command = [*BARE_PYTHON, str(SERVERS / "recorder.py"), str(logs["web"]), "--http", "0"]
+        command = [*recorder(logs["web"])["command"], "--http", "0"]
         _, url = stack.enter_context(listening(*command, folder=folder))
         file = write_config(folder, {"pipe": recorder(logs["pipe"]), "web": {"url": url}})
         yield Setting(stack.enter_context(serving(file, "pipe", "web")).url, file, logs)

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from .clients import HandClient, by_hand
-from .running import BARE_PYTHON, SERVERS, Running, heard_method, listening, recorder, serving, write_config
+from .running import Running, heard_method, listening, recorder, serving, write_config
 
 SESSIONS = 20
 CALLS = 10
@@ -29,7 +29,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def host(logs: dict[str, Path]) -> Iterator[Running]:
     """One server over stdio and one over HTTP."""
     folder = logs["web"].parent
-    command = [*BARE_PYTHON, str(SERVERS / "recorder.py"), str(logs["web"]), "--http", "0"]
+    command = [*recorder(logs["web"])["command"], "--http", "0"]
     with listening(*command, folder=folder) as (_, url):
         with serving(
             write_config(folder, {"pipe": recorder(logs["pipe"]), "web": {"url": url}}), "pipe", "web"

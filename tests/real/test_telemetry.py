@@ -71,7 +71,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     """One host behind the other."""
     parent = tmp_path_factory.mktemp("telemetry")
     logs = {server: parent / f"{server}.log" for server in ("pipe", "web")}
-    command = [*BARE_PYTHON, str(SERVERS / "recorder.py"), str(logs["web"]), "--http", "0"]
+    command = [*recorder(logs["web"])["command"], "--http", "0"]
     with collector() as receiver, listening(*command, folder=parent) as (_, url):
         servers: dict[str, Any] = {
             "pipe": recorder(logs["pipe"]),
