@@ -23,8 +23,8 @@ from host.fleet.streams import MemberStream, Streams
 from host.wire.asgi import CLAIM, ASGIApp, Headers, RawHeaders, Receive, Scope, Send, of_head, respond
 from host.wire.buffered_tls import BufferedTls
 from host.wire.certificate import STREAMS
-from host.wire.client_socket import Address, Buffer
-from host.wire.listener import ClientConnection, HttpListener, ServedRequest
+from host.wire.client_socket import Address, Buffer, ListenerParts
+from host.wire.listener import ClientConnection, ServedRequest
 from host.wire.slots import Phase
 
 HOP = "colonnade-hop"
@@ -86,7 +86,7 @@ class MemberConnection(ClientConnection):
 
     protocol = STREAMS
 
-    def __init__(self, server: HttpListener, accepted: socket.socket, tls: BufferedTls | None) -> None:
+    def __init__(self, server: ListenerParts, accepted: socket.socket, tls: BufferedTls | None) -> None:
         super().__init__(server, accepted, tls)
         self._streams: Streams | None = None
         self._is_last = False
@@ -143,7 +143,7 @@ class StreamConnection(ClientConnection):
     __slots__ = ("_on_end", "_stream")
 
     def __init__(
-        self, server: HttpListener, stream: MemberStream, address: Address, on_end: Callable[[], None]
+        self, server: ListenerParts, stream: MemberStream, address: Address, on_end: Callable[[], None]
     ) -> None:
         super().__init__(server, None, None)
         self.scheme, self._client = "https", address

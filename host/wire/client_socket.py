@@ -14,9 +14,11 @@ import ssl
 import struct
 import sys
 import termios
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
+from email.utils import formatdate
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
@@ -29,6 +31,7 @@ from .certificate import Certificate
 from .deadlines import Timed, clock_of_run
 from .descent import examine_peer
 from .portions import Portions
+from .request_head import SharedHeads
 
 CHUNK = 64 * 1024
 """Bytes for which a client has `write_timeout`, so that a long answer may take as long as its client needs."""
@@ -42,6 +45,7 @@ class ListenerParts:
     Args:
         connection: serves each client.
         certificate: that of TLS; None for none.
+        heads: see `listener.serve_http`.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class ListenerParts:
         limits: ListenerLimits,
         connection: type[ClientSocket],
         certificate: Certificate | None,
+        heads: SharedHeads | None,
     ) -> None:
         def begin(accepted: socket.socket) -> ClientSocket:
             if certificate is None:
@@ -60,6 +65,17 @@ class ListenerParts:
         self.acceptor: Acceptor[ClientSocket] = Acceptor(app, limits, begin)
         self.now = trio.lowlevel.current_clock().current_time  # as trio.current_time, which looks the clock up
         self.portions = Portions()
+        self.heads = heads
+        self._second = -1
+        self._date = b""
+
+    def date(self) -> bytes:
+        """The present date, for the header of a response."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._date = formatdate(second, usegmt=True).encode()
+        return self._date
 
 
 Buffer: TypeAlias = bytes | memoryview

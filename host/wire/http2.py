@@ -22,21 +22,20 @@ import math
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
-from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
 
-from .acceptor import GRACE, HTTP2_LIMITS, LINGER, ListenerLimits
+from .acceptor import HTTP2_LIMITS, LINGER
 from .asgi import BODY_TIMEOUT, ASGIApp, Event, Receive, Scope, Send
 from .buffered_tls import OVERHEAD, BufferedTls
-from .certificate import Certificate
 from .client_socket import CHUNK, ClientSocket, ListenerParts
 from .head import MAX_HEAD, HeadRefusal
+from .listener import serve_http
 from .port import bind_unix, unix_address
 from .request_head import INVALID, RequestHead, parse_head
 from .response import response_head
@@ -68,23 +67,6 @@ _OF_CONNECTION = (b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"
 _NOT_HTTP2 = b"this address serves HTTP/2 only; HTTP/1.1 is served at listen.address\n"
 
 _log = logging.getLogger("colonnade.listener")
-
-
-async def serve_http2(
-    app: ASGIApp,
-    bound: socket.socket,
-    *,
-    certificate: Certificate | None = None,
-    leaving: trio.Event | None = None,
-    stop: trio.Event | None = None,
-    grace: Callable[[], float] = lambda: GRACE,
-    limits: ListenerLimits = HTTP2_LIMITS,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve `app` as `listener.serve_http` does, over HTTP/2 alone: with TLS if there is a certificate, else to clients
-    that know that it is HTTP/2. The scopes have the extension of `asgi.claim`."""
-    server = ListenerParts(app, limits, Http2Connection, certificate)
-    await server.acceptor.serve(bound, leaving, stop, grace, task_status)
 
 
 def open_pair() -> tuple[int, trio.SocketStream]:
@@ -216,7 +198,7 @@ class Http2Connection(ClientSocket):
         if received.startswith(_PREFACE):
             return received
         lines = [b"content-type: text/plain\r\n", b"content-length: %d\r\n" % len(_NOT_HTTP2)]
-        await self.write(response_head(505, lines, formatdate(usegmt=True).encode(), b"close") + _NOT_HTTP2)
+        await self.write(response_head(505, lines, self.server.date(), b"close") + _NOT_HTTP2)
         return None
 
     async def _receive(self) -> bytes:
@@ -517,3 +499,8 @@ def _head_of(scope: Scope) -> RequestHead | HeadRefusal:
     if isinstance(head, RequestHead) and head.headers != [(name, value.strip(b" \t")) for name, value in fields]:
         return INVALID
     return head
+
+
+serve_http2 = partial(serve_http, limits=HTTP2_LIMITS, connection=Http2Connection)
+"""Serves an app as `serve_http` does, over HTTP/2 alone: with TLS if there is a certificate, else to clients that know
+that it is HTTP/2. The scopes have the extension of `asgi.claim`."""

@@ -24,9 +24,7 @@ import logging
 import math
 import random
 import socket
-import time
 from collections.abc import Awaitable, Callable, Coroutine
-from email.utils import formatdate
 from typing import Any
 
 import trio
@@ -70,7 +68,7 @@ async def serve_http(
     grace: Callable[[], float] = lambda: GRACE,
     limits: ListenerLimits = DEFAULT_LIMITS,
     heads: SharedHeads | None = None,
-    connection: type[ClientConnection] | None = None,
+    connection: type[ClientSocket] | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set; see `Acceptor.serve`. ASGI's lifespan is not used.
@@ -84,33 +82,8 @@ async def serve_http(
         heads: remembers heads for all connections; by default, each remembers its last one.
         connection: serves each connection; by default it speaks HTTP/1.1.
     """
-    server = HttpListener(app, limits, certificate, heads, connection or ClientConnection)
+    server = ListenerParts(app, limits, connection or ClientConnection, certificate, heads)
     await server.acceptor.serve(bound, leaving, stop, grace, task_status)
-
-
-class HttpListener(ListenerParts):
-    """The parts that all connections of one listener share."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        limits: ListenerLimits,
-        certificate: Certificate | None,
-        heads: SharedHeads | None,
-        connection: type[ClientConnection],
-    ) -> None:
-        super().__init__(app, limits, connection, certificate)
-        self.heads = heads
-        self._second = -1
-        self._date = b""
-
-    def date(self) -> bytes:
-        """The present date, for the header of a response."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._date = formatdate(second, usegmt=True).encode()
-        return self._date
 
 
 class ClientConnection(ClientSocket):
@@ -119,9 +92,8 @@ class ClientConnection(ClientSocket):
     __slots__ = ("_begun", "_busy", "_in_head", "_known", "_overfull", "_request", "_wakes", "buffer", "calls")
 
     protocol = PROTOCOLS[0]
-    server: HttpListener
 
-    def __init__(self, server: HttpListener, accepted: socket.socket | None, tls: BufferedTls | None) -> None:
+    def __init__(self, server: ListenerParts, accepted: socket.socket | None, tls: BufferedTls | None) -> None:
         super().__init__(server, accepted, tls)
         self.buffer = b""
         """Bytes that were received and belong to no head or body yet."""
