@@ -186,11 +186,13 @@ class Exchange(Struct, frozen=True, eq=False):
 
 class Answered(Struct, frozen=True):
     """The result of an exchange in the common form of all revisions, without members of one hop's revision.
-    `outlined`: the outline of the result as it came, if it was made."""
+    `outlined`: the outline of the result as it came, if it was made. `tool_error`: it came from a server, as that of a
+    tool which says that the call failed."""
 
     result: Raw
     freshness: Freshness = STALE
     outlined: Raw | None = None
+    tool_error: bool = False
 
 
 class InputRequired(Struct, frozen=True):

@@ -10,14 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Raw, Struct
-from msgspec.json import Decoder
 
 from config import HttpServer, ServerSpec
 from host.client_process import ClientTransport
@@ -51,7 +49,7 @@ from host.jsonrpc.messages import (
     Request,
     Success,
 )
-from host.jsonrpc.raw import DECODE_ERRORS, members, string
+from host.jsonrpc.raw import members, string
 from host.peer.outstanding import PeerError
 from host.peer.peer import Peer, SendRequest
 from host.protocol.known_params import KNOWN_PARAMS
@@ -164,7 +162,7 @@ class _CountedAnswer(Struct, gc=False):
         if isinstance(answer, Success):
             failed, result = self.failed, answer.result
             if method == _CALL and (failed is None or len(result) <= LONGEST_READ):
-                failed = failed_tool(result)
+                failed = is_error(result)
             error = TOOL_ERROR if failed and method == _CALL else OK
         else:
             error = CANCELLED if answer is None else error_type_of(answer.error.code)
@@ -196,38 +194,24 @@ class _ServerWatch:
         result: Raw | None,
         why: Exception | None,
     ) -> None:
-        error = OK
+        error, tool_error = OK, None
         if result is None:
             error = CANCELLED if why is None else error_type_of(why.error.code) if isinstance(why, PeerError) else OTHER
         elif method == _CALL:
             if subject is not None and (kept := subject.outlined) is not None and kept[0] is result:
                 result = kept[1]
-            error = TOOL_ERROR if failed_tool(result) else OK
-        if subject is not None and (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
-            answer.failed = error != OK
+            tool_error = is_error(result)
+            error = TOOL_ERROR if tool_error else OK
+        if subject is not None:
+            subject.tool_error = tool_error
+            if (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
+                answer.failed = error != OK
         labels: Labels = (self._server, method, error, self._peer.revision)
         if self._counts.names_tools:
             labels += (self._counts.tool_in(self._server, method, params),)
         row = self._rows[labels]
         row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
         row[-1] += seconds
-
-
-class _Result(Struct, gc=False, rename="camel"):
-    is_error: object = False
-
-
-_result = Decoder(_Result)
-
-
-def failed_tool(result: Raw) -> bool:
-    """Whether a result of a tool says that the call failed. One that is no object says nothing."""
-    try:
-        return _result.decode(result).is_error is True
-    except DECODE_ERRORS:  # also half of a surrogate pair, which is passed on
-        with suppress(ValueError):
-            return is_error(result)
-        return False
 
 
 class HostCounts:

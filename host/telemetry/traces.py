@@ -47,7 +47,8 @@ from host.peer.peer import Peer, SendRequest
 from host.protocol.meta import META
 from host.protocol.methods import PROMPTS_GET, TARGETED, TOOLS_CALL
 from host.protocol.trace_context import KEYS, TRACEPARENT, TraceContext, context_in, read_context, with_context
-from host.telemetry.counts import CANCELLED, EXECUTE_TOOL, KNOWN_METHODS, OTHER, TOOL_ERROR, failed_tool, transport_to
+from host.telemetry.counts import CANCELLED, EXECUTE_TOOL, KNOWN_METHODS, OTHER, TOOL_ERROR, transport_to
+from host.upstream.results import is_error
 from host.url import Url
 from host.version import VERSION
 from host.wire.asgi import Headers
@@ -172,7 +173,7 @@ def _end_with(span: Span, method: str, answer: Success | Failure | None) -> None
 
 
 def _end(span: Span, method: str, result: Raw) -> None:
-    if method == TOOLS_CALL.name and failed_tool(result):
+    if method == TOOLS_CALL.name and is_error(result):
         _fail(span, TOOL_ERROR)
     else:
         span.end()

@@ -13,8 +13,10 @@ from host.exchange import Caller, ClientHandle, Exchange, NoClient
 from host.jsonrpc.messages import Request
 from host.peer.outstanding import CANCEL_SEND_GRACE
 from host.protocol.meta import increased_progress
+from host.protocol.methods import TOOLS_CALL
 from host.protocol.server_requests import ServerRequestRejected
 from host.source import SHARED
+from host.upstream.results import is_error
 from host.wire.deadlines import CallScope
 
 _INTERNAL_CALLER = Caller("colonnade", SHARED)
@@ -161,13 +163,20 @@ class UpstreamCall(Struct, eq=False):
     """It is a `subscriptions/listen`: the server does no work for it."""
     outlined: tuple[Raw, Raw] | None = None
     """The result that came last, and its outline."""
+    tool_error: bool | None = None
+    """Whether the result that came last says that the call of the tool failed, if that was looked at."""
 
     def keep_outline(self, result: Raw, outline: Raw) -> None:
         self.outlined = result, outline
 
-    def outline_of(self, result: Raw) -> Raw | None:
-        """The outline of the result, if this very result came last."""
-        return self.outlined[1] if self.outlined is not None and self.outlined[0] is result else None
+    def look_at(self, result: Raw) -> tuple[Raw | None, bool]:
+        """The outline of the result of the call, if this very result came last; and whether it is that of a tool which
+        says that the call failed."""
+        outlined = self.outlined[1] if self.outlined is not None and self.outlined[0] is result else None
+        if self.exchange.request.method != TOOLS_CALL.name:
+            return outlined, False
+        tool_error = self.tool_error
+        return outlined, is_error(result if outlined is None else outlined) if tool_error is None else tool_error
 
     @property
     def is_internal(self) -> bool:

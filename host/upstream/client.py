@@ -77,7 +77,7 @@ from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
 from host.upstream.negotiate import check_still_handshake, check_still_stateless, era_change_in, internal_request
-from host.upstream.results import is_error, prepare_at_once, prepare_result, with_text
+from host.upstream.results import prepare_at_once, prepare_result, with_text
 from host.upstream.server_requests import ServerMessages
 from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall, task_requested_in
 from host.version import VERSION
@@ -162,8 +162,8 @@ class Client:
         self._heard_lists: frozenset[str] = frozenset()
         self.log_level_sync: LogLevelSync | None = None
         """Keeps the log level of the connection; None if the server has none."""
-        self.on_result: Callable[[Raw], None] | None = None
-        """Called with each result of a tool."""
+        self.on_tool_error: Callable[[Raw], None] | None = None
+        """Called with each result of a tool that says that the call failed."""
 
     @property
     def idle_seconds(self) -> float:
@@ -332,11 +332,13 @@ class Client:
             result = await self._request_with_task(permit, params, upstream_call)
         else:
             result = await self._request(method, params, upstream_call)
-        if self.on_result is not None and method == TOOLS_CALL.name:
-            self.on_result(result)
-        if upstream_call.lacked and is_error(result):
-            result = with_text(result, self._what_it_lacked(upstream_call))
-        return Answered(result, outlined=upstream_call.outline_of(result))
+        outlined, tool_error = upstream_call.look_at(result)
+        if tool_error:
+            if self.on_tool_error is not None:
+                self.on_tool_error(result)
+            if upstream_call.lacked:
+                result, outlined = with_text(result, self._what_it_lacked(upstream_call)), None
+        return Answered(result, STALE, outlined, tool_error)
 
     async def _request_with_task(self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
         """Call a tool of a handshake server with tasks: as a task if the tool requires one, or if the tool and the
@@ -394,13 +396,14 @@ class Client:
             result = await self._wait_for_stateless_task(result, upstream_call, capabilities)
         elif kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
-        if self.on_result is not None and method == TOOLS_CALL.name:
-            self.on_result(result)
+        outlined, tool_error = upstream_call.look_at(result)
+        if tool_error and self.on_tool_error is not None:
+            self.on_tool_error(result)
         if kind == TASK:
-            return Answered(result)
+            return Answered(result, tool_error=tool_error)
         is_fresh = method in CACHEABLE and not _is_retried(mrtr_round)
         freshness = freshness_of(result) if is_fresh else STALE
-        return Answered(strip_hop_fields(result), freshness, upstream_call.outline_of(result))
+        return Answered(strip_hop_fields(result), freshness, outlined, tool_error)
 
     def _wait_for_stateless_task(
         self, created: Raw, upstream_call: UpstreamCall, capabilities: Mapping[str, object]
@@ -509,6 +512,7 @@ class Client:
         if why is not None:
             raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
         if prepared is not None:
+            upstream_call.tool_error = None  # names of members may be other ones
             return Raw(prepared)
         upstream_call.outlined = result, outlined
         return result

@@ -277,7 +277,7 @@ async def _open_stdio_link(
                     child.stdin_fd,
                     partial(output.describe_end, child),
                     on_text=output.take_stdout,
-                    on_result=None if said is None else output.take_result,
+                    on_tool_error=None if said is None else output.take_tool_error,
                     turns=turns,
                     max_message=spec.limits.message,
                     hold=hold,

@@ -117,7 +117,7 @@ async def open_client(
         negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
         server_messages.revision, peer.revision = negotiated.revision, negotiated.revision.name
         client = Client(spec.id, peer, negotiated, spec, server_messages, gate, lists)
-        client.on_result = opened.on_result if isinstance(opened, StdioLink) else None
+        client.on_tool_error = opened.on_tool_error if isinstance(opened, StdioLink) else None
         yield client
 
 

@@ -21,7 +21,7 @@ from config.container_run import container_run
 from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
 from host.sanitize import shortened, visible_output
 from host.upstream.contained import remedy_for
-from host.upstream.results import is_error, text_in
+from host.upstream.results import text_in
 from host.upstream.server_secrets import ServerSecrets
 from host.upstream.stderr import find_reason
 from host.wire.framing import LineSplitter, LineTooLong
@@ -95,9 +95,9 @@ class ProgramOutput:
         """Take a line of standard output that is no message."""
         self._take(line, "stdout")
 
-    def take_result(self, result: Raw) -> None:
-        """Take the result of a tool. If the call failed, `look_at_failures` looks at its text."""
-        if len(result) <= LONGEST_FAILURE and is_error(result):
+    def take_tool_error(self, result: Raw) -> None:
+        """Take the result of a tool that says that the call failed: `look_at_failures` looks at its text."""
+        if len(result) <= LONGEST_FAILURE:
             with suppress(trio.WouldBlock):
                 self._failed.send_nowait(self._redact(text_in(result))[:FAILURE_LENGTH])
 

@@ -6,10 +6,13 @@ imports little.
 
 from __future__ import annotations
 
-from msgspec import Raw
+from contextlib import suppress
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
 from host.jsonrpc.outline import outline
-from host.jsonrpc.raw import encode, encode_object, items, members, pick, unless_null, value
+from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, pick, unless_null, value
 from host.jsonrpc.readable import why_unreadable_result
 from host.jsonrpc.strict import LIGHT_TOKENS, count_tokens_outside_strings, has_more_tokens, is_heavy
 from host.sanitize import is_light, sanitize_json
@@ -65,9 +68,21 @@ def _has_too_many_tokens(result: bytes) -> bool:
     )
 
 
+class _ToolResult(Struct, gc=False, rename="camel"):
+    is_error: object = False
+
+
+_tool_result = Decoder(_ToolResult)
+
+
 def is_error(result: Raw) -> bool:
-    """Whether the result of a tool says that the call failed."""
-    return bytes(members(result).get("isError", b"")).strip() == b"true"
+    """Whether the result of a tool, or its outline, says that the call failed. One that is no object says nothing."""
+    try:
+        return _tool_result.decode(result).is_error is True
+    except DECODE_ERRORS:  # also half of a surrogate pair, which is passed on
+        with suppress(ValueError):
+            return bytes(members(result).get("isError", b"")).strip() == b"true"
+        return False
 
 
 def text_in(result: Raw) -> str:

@@ -34,8 +34,8 @@ class StdioLink:
         stdin_fd: standard input of the server; a non-blocking descriptor.
         ended: waits for the end of the process and returns how it ended, in words for a person.
         on_text: called with each line of the output that is no message. Must not wait.
-        on_result: to be called by the client of the server with each result of a tool. Must not wait; None: nobody
-            looks at them.
+        on_tool_error: to be called by the client of the server with each result of a tool that says that the call
+            failed. Must not wait; None: nobody looks at them.
         turns: shared by all links of one host.
         max_message: bytes of one message. A longer one is discarded, and the request that it answers fails.
         hold: charges memory for the message that is being read.
@@ -50,7 +50,7 @@ class StdioLink:
         ended: Callable[[], Awaitable[str]],
         *,
         on_text: Callable[[bytes], None] = lambda _: None,
-        on_result: Callable[[Raw], None] | None = None,
+        on_tool_error: Callable[[Raw], None] | None = None,
         turns: Turns | None = None,
         max_message: int | None = None,
         hold: HoldingFactory = uncharged,
@@ -62,7 +62,7 @@ class StdioLink:
         self._writer = LineWriter(stdin_fd)
         self._ended = ended
         self._on_text = on_text
-        self.on_result = on_result
+        self.on_tool_error = on_tool_error
         self._lost_reason: str | None = None
         self._batches = False
         self._process_ended = trio.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trio
+from msgspec import Raw
 from trio.testing import MockClock
 
 from host.exchange import Caller, Exchange, NoClient
@@ -88,3 +89,16 @@ async def test_a_question_that_ends_after_its_call_moves_no_deadline_of_the_next
             await trio.sleep_forever()
         await trio.sleep(100)
     scope.close()
+
+
+async def test_whether_the_tool_failed_is_looked_at_unless_that_was_done() -> None:
+    """By the outline of a result, if that was made of this very result."""
+    call, failed = origin(), Raw(b'{"isError":true}')
+    assert call.look_at(failed) == (None, True)
+    call.keep_outline(failed, Raw(b"{}"))
+    assert call.look_at(failed) == (Raw(b"{}"), False)
+    assert call.look_at(Raw(b'{"isError":true} ')) == (None, True)
+    call.tool_error = False
+    assert call.look_at(Raw(b'{"isError":true} ')) == (None, False)
+    prompt = Exchange(Request(1, "prompts/get"), {}, Caller("a", SHARED), NoClient())
+    assert UpstreamCall(prompt, CallDeadline(10)).look_at(failed) == (None, False)

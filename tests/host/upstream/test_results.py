@@ -16,6 +16,7 @@ from host.upstream.results import (
     MAX_PAGE_REST,
     MAX_PAGE_TOKENS,
     MAX_UNSTRUCTURED_TOKENS,
+    is_error,
     prepare_at_once,
     prepare_result,
     split_page,
@@ -136,3 +137,21 @@ def test_only_so_many_texts_of_a_result_are_cleaned(more: int, reason: str | Non
     assert (why or "")[: len(reason or "")] == (reason or "")
     assert fit == (None if reason else bytes(raw({"content": [], "structuredContent": ["a", *[""] * 50]})))
     assert prepare_result(result, sanitizes=False) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        (b'{"content":[],"isError":true}', True),
+        (b'{"content":[],"isError":false}', False),
+        (b'{"content":[{"isError":true}]}', False),
+        (b"null", False),
+        (b'["isError"]', False),
+        (b'{"\\u0069sError":true}', True),
+        (b'{"text":"\\u00e9"}', False),
+        (b'{"text":"\\ud800","isError":true}', True),
+        (b"{", False),
+    ],
+)
+def test_a_tool_failed_only_if_its_result_is_an_object_that_says_so(result: bytes, failed: bool) -> None:
+    assert is_error(Raw(result)) is failed
