@@ -353,6 +353,8 @@ class RequestCompleted(Event, frozen=True, gc=False):
     """Empty for a request of a server."""
     sent: int = 0
     """Bytes of the arguments."""
+    tool_error: bool = False
+    """The result, with which the request was `answered`, is that of a tool which says that the call failed."""
 
     @property
     def severity(self) -> Severity:

@@ -130,7 +130,8 @@ def _what(record: Mapping[str, Any]) -> str:
             given = f", allowed by {record['approver']}" if record.get("approver") else ""
             return f"{record['verdict']} ({record['rule']}) for {caller}{program}{through}{given}"
         case "outcome":
-            return f"{record['outcome']}, {record['micros'] / 1000:.1f} ms, {record['bytes']} bytes"
+            failed = ", tool error" if record.get("tool_error") else ""
+            return f"{record['outcome']}{failed}, {record['micros'] / 1000:.1f} ms, {record['bytes']} bytes"
         case "ask":
             return f"{record.get('rule', '')} for {record.get('principal') or 'a client without a token'}"
         case "attempts" if "why" in record:

@@ -590,20 +590,34 @@ class DecisionLog:
         self._forms[key] = form
 
     def record_outcome(
-        self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int, result: Raw | None = None
+        self,
+        record: AuditRecord,
+        seq: int,
+        outcome: str,
+        seconds: float,
+        size: int,
+        result: Raw | None = None,
+        tool_error: bool = False,
     ) -> None:
-        """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
-        result."""
+        """Write and announce the outcome of the request whose decision has the number `seq`.
+
+        Args:
+            size: bytes of the result.
+            tool_error: it is that of a tool which says that the call failed.
+        """
         item, name = record.subject.item, record.subject.item.name[: EXCERPT_LENGTH + 1]
         kept: tuple[object, ...] = ()
         slots: tuple[str, ...] = ()
         if result is not None and (contents := self.contents) is not None:
             kept, slots = (contents.of(result),), ("result",)
-        form = self._forms.get((item.server, outcome, slots))
+        key = item.server, outcome, slots, tool_error
+        form = self._forms.get(key)
         if form is None:
-            fields = {"server": shorten(item.server), "outcome": shorten(outcome)}
+            fields: dict[str, object] = {"server": shorten(item.server), "outcome": shorten(outcome)}
+            if tool_error:
+                fields["tool_error"] = True
             form = RecordForm("outcome", fields, slots, ("of", "micros", "bytes"))
-            self._keep((item.server, outcome, slots), form)
+            self._keep(key, form)
         self._write_or_announce(form, *kept, seq, int(seconds * 1_000_000), size)
         self.journal.note(
             RequestCompleted(
@@ -613,6 +627,7 @@ class DecisionLog:
                 record.trace_id,
                 record.method,
                 len(record.raw_arguments),
+                tool_error,
             )
         )
 
@@ -656,13 +671,16 @@ class RequestRecord(Struct, eq=False):
         self.open, self._began = record, self._log.now()
         self._log.in_flight[record.subject.item.server] += 1
 
-    def end(self, outcome: str = "answered", size: int = 0, result: Raw | None = None) -> None:
+    def end(
+        self, outcome: str = "answered", size: int = 0, result: Raw | None = None, tool_error: bool = False
+    ) -> None:
         """Write the outcome, if the request was sent and its outcome is not written yet. `size`: bytes of the
-        result, which may be recorded too."""
+        result, which may be recorded too. `tool_error`: see `DecisionLog.record_outcome`."""
         record, self.open = self.open, None
         if record is not None:
             self._log.in_flight[record.subject.item.server] -= 1
-            self._log.record_outcome(record, self._seq, outcome, self._log.now() - self._began, size, result)
+            seconds = self._log.now() - self._began
+            self._log.record_outcome(record, self._seq, outcome, seconds, size, result, tool_error)
 
     def fail(self, problem: BaseException) -> None:
         """Write the outcome of a request that ended with this exception."""

@@ -163,7 +163,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
             TooLarge: the result is longer than the server may send.
             ProtocolViolation: it cannot be read.
         """
-        self._record.end(size=len(answer.result), result=answer.result)
+        self._record.end(size=len(answer.result), result=answer.result, tool_error=answer.tool_error)
         self._meter.check_result_size(len(answer.result))
         server, row = self.ref.source.server, TARGETED.get(self.exchange.request.method)
         if row is None or self._gate.policies.shows_apps(server):

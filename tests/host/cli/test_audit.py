@@ -78,7 +78,9 @@ def test_a_terminal_gets_a_table(
     with_program = replace(record, process=ClientProcess("claude\x1b", 7), through="call_tool")
 
     def decide(gate: Gate) -> None:
-        gate.decision_log.record_outcome(record, gate.decision_log.record_decision(record), "answered", 0.0125, 99)
+        for failed in (False, True):
+            seq = gate.decision_log.record_decision(record)
+            gate.decision_log.record_outcome(record, seq, "answered", 0.0125, 99, tool_error=failed)
         gate.decision_log.record_denied(with_program)
 
     stopped.inside(decide)
@@ -93,12 +95,17 @@ def test_a_terminal_gets_a_table(
     decision = "gh tool create⟨U+202E⟩ ask (tools.ask: create) for desk⟨U+001B⟩[31m"
     assert [" ".join(row.split()[3:]) for row in rows if " decision " in row] == [
         decision,
+        decision,
         f"{decision}, claude⟨U+001B⟩ (7), through call_tool",
     ]
-    assert by_kind["outcome"] == "gh answered, 12.5 ms, 99 bytes"
+    assert [" ".join(row.split()[3:]) for row in rows if " outcome " in row] == [
+        "gh answered, 12.5 ms, 99 bytes",
+        "gh answered, tool error, 12.5 ms, 99 bytes",
+    ]
     assert by_kind["held"] == "gh tool get standing new"
     assert stopped.audit("--json", "--kind", "outcome") == DONE
-    assert json.loads(capsys.readouterr().out)["bytes"] == 99
+    outcomes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["bytes"], each.get("tool_error")) for each in outcomes] == [(99, None), (99, True)]
     monkeypatch.setattr("sys.stdout.isatty", lambda: False)
     assert stopped.audit("--table") == DONE
     assert capsys.readouterr().out.splitlines() == [head, *rows]

@@ -80,6 +80,7 @@ def test_an_event_in_json_has_its_members_without_empty_ones(log: logging.Logger
         "size": 17,
         "audit": 42,
         "sent": 0,
+        "tool_error": False,
     }
     assert (refused["caller"], refused["reason"], refused["name"], refused["count"]) == (
         *("desk \u202e", "denied", "rm\n"),

@@ -266,6 +266,16 @@ async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Writt
     assert written.records()[0]["args"]["json"] == bytes(GIVEN).decode()
 
 
+async def test_an_outcome_says_that_the_tool_failed_only_if_it_did(written: Written) -> None:
+    for tool_error in (False, True, False):
+        with written.decision_log.recording(RECORD) as record:
+            record.end(size=6, tool_error=tool_error)
+    outcomes = written.records()[1::2]
+    assert [each.get("tool_error") for each in outcomes] == [None, True, None]
+    assert {each["outcome"] for each in outcomes} == {"answered"}
+    assert [each.tool_error for each in written.events if isinstance(each, RequestCompleted)] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     ("contents", "args", "result"),
     [

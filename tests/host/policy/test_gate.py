@@ -375,7 +375,7 @@ async def test_a_permit_writes_down_how_its_call_ended() -> None:
     journal = Journal()
     journal.subscribe(events.append)
 
-    async def ends(end: Callable[[CallPermit], object], *, is_sent: bool = True) -> list[tuple[str, int]]:
+    async def ends(end: Callable[[CallPermit], object], *, is_sent: bool = True) -> list[tuple[str, int, bool]]:
         events.clear()
         with suppress(UnknownEntry, TimedOut):
             admitted = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
@@ -385,7 +385,7 @@ async def test_a_permit_writes_down_how_its_call_ended() -> None:
                     permit.dispatch()
                 end(permit)
         assert opened.decision_log.in_flight["open"] == 0
-        return [(each.outcome, each.size) for each in events if isinstance(each, RequestCompleted)]
+        return [(each.outcome, each.size, each.tool_error) for each in events if isinstance(each, RequestCompleted)]
 
     def refuses(permit: CallPermit) -> None:
         permit.fail(refusal)
@@ -395,10 +395,12 @@ async def test_a_permit_writes_down_how_its_call_ended() -> None:
         raise TimedOut("open", "open did not answer")
 
     with open_gate(SERVERS, journal) as opened:
-        assert await ends(lambda permit: permit.accept(Answered(Raw(b"{}")))) == [("answered", 2)]
-        assert await ends(lambda permit: permit.renew_for_retry(UNFINISHED)) == [("answered", 0)]
-        assert await ends(refuses) == [("error -32603", 0)]
-        assert await ends(is_silent) == [("error 504", 0)]
+        assert await ends(lambda permit: permit.accept(Answered(Raw(b"{}")))) == [("answered", 2, False)]
+        failed = Answered(Raw(b"{}"), tool_error=True)
+        assert await ends(lambda permit: permit.accept(failed)) == [("answered", 2, True)]
+        assert await ends(lambda permit: permit.renew_for_retry(UNFINISHED)) == [("answered", 0, False)]
+        assert await ends(refuses) == [("error -32603", 0, False)]
+        assert await ends(is_silent) == [("error 504", 0, False)]
         assert await ends(is_silent, is_sent=False) == []
         assert await ends(lambda permit: None, is_sent=False) == []
 

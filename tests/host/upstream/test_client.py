@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Consent, Trust
 from host.errors import Interrupted, TooLarge, Unavailable
 from host.exchange import Answered
+from host.journal import RequestCompleted
 from host.jsonrpc.messages import ErrorBody, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.jsonrpc.strict import LIGHT_BYTES
 from host.peer.outstanding import AnswerTooLong, PeerError
 from host.protocol.versions import LATEST
+from host.telemetry.counts import HostCounts
 from host.upstream import client as module
 from host.upstream.client import REPORT_BURST, REPORTS_PER_SECOND, as_upstream_error
 from host.wire.http_errors import HttpRefused, OverLimit
@@ -163,6 +165,50 @@ async def test_a_result_that_is_no_object_is_a_broken_server(result: object) -> 
         with pytest.raises(Refusal) as refused:
             await client.request("prompts/get", {"name": "a__p"})
         assert refused.value.code == 502
+
+
+@pytest.mark.parametrize("make", [lambda **more: ScriptedServer("a", tools=["x"], **more), stateless])
+@pytest.mark.parametrize("length", [1, 300_000])
+@pytest.mark.parametrize("is_counted", [False, True])
+async def test_a_call_ends_with_an_error_of_the_tool_only_if_its_result_says_so(
+    make: Callable[..., ScriptedServer], length: int, is_counted: bool
+) -> None:
+    """However long it is. A failure that Colonnade itself tells as such a result has an outcome of its own."""
+    content = [{"type": "text", "text": "x" * length}]
+    results: Iterator[object] = iter(
+        ({"content": content, "isError": True}, {"content": content, "isError": False}, {"isError": 1}, [])
+    )
+
+    async def answer(params: dict[str, Any]) -> object:
+        return next(results)
+
+    server = make(answers={"tools/call": answer})
+    async with open_client(server) as (world, client, _):
+        if is_counted:
+            world.journal.observer = HostCounts(world.journal)
+            world.configures(server, restart=["a"])
+            await world.settled()
+        told = [(await client.call("a__x")).get("isError") for _ in range(4)]
+        ended = [(each.outcome, each.tool_error) for each in world.events if isinstance(each, RequestCompleted)]
+    assert told == [True, False, 1, True]
+    assert ended == [("answered", True), ("answered", False), ("answered", False), ("error 502", False)]
+
+
+async def test_whether_a_tool_failed_is_said_by_the_result_that_its_client_gets() -> None:
+    """Names of members of an untrusted server's results lose what nobody sees."""
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": [], "isErr\u200bor": True}
+
+    server = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED, answers={"tools/call": answer})
+    async with open_client(server) as (world, client, _):
+        world.journal.observer = HostCounts(world.journal)
+        world.configures(server, restart=["a"])
+        await world.settled()
+        world.approves()
+        with world.auto_answering():
+            assert (await client.call("a__x"))["isError"]
+        assert [each.tool_error for each in world.events if isinstance(each, RequestCompleted)] == [True]
 
 
 async def test_a_result_that_takes_too_long_to_look_through_is_a_broken_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from config import Consent
 from host.exchange import Answered, Caller, Exchange, NoClient
+from host.journal import RequestCompleted
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, encode_object, members
 from host.protocol.abilities import NO_ABILITIES
@@ -226,7 +227,10 @@ async def test_a_task_is_asked_about_as_often_as_its_server_likes(make: Any, pol
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
 async def test_what_a_tool_calls_an_error_is_its_result(make: Any) -> None:
     server, wrong = make(), {**OK, "isError": True}
-    async with calling(server) as (_, call):
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await simple(world)
+        await world.settled()
+        call = later(nursery, client.call, "a__x")
         await begins(server)
         if server.stateless:
             await says_status(server, "completed", result=wrong)
@@ -235,6 +239,8 @@ async def test_what_a_tool_calls_an_error_is_its_result(make: Any) -> None:
             await says_result(server, wrong)
         assert await call.comes() == wrong
         server.hears_nothing_more()
+        (ended,) = (each for each in world.events if isinstance(each, RequestCompleted))
+        assert (ended.outcome, ended.tool_error) == ("answered", True)
 
 
 @pytest.mark.parametrize(
