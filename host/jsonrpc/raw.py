@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ _encoder = msgspec.json.Encoder()
 
 
 EMPTY_OBJECT = Raw(b"{}")
-NULL = Raw(b"null")
+NULL, TRUE = Raw(b"null"), Raw(b"true")
 """For comparisons without a copy: members have no white space around their values."""
 
 _BACKSLASH, _LF, _CR = b"\\\n\r"
@@ -130,6 +131,14 @@ def members(raw: bytes | Raw) -> dict[str, Raw]:
     return {mask.unmasked_name(name): mask.unmasked(piece) for name, piece in found.items()}
 
 
+def members_if_object(raw: bytes | Raw | None) -> dict[str, Raw]:
+    """The members of a JSON object; none for any other value, and for None. Never raises."""
+    try:
+        return members(raw or b"")
+    except ValueError:
+        return {}
+
+
 def pick(raw: bytes | Raw, names: frozenset[str]) -> dict[str, Raw]:
     """The members of a JSON object with these names. No objects are made for other members: a hundred times faster than
     `members` for an object with many. ValueError if `raw` is not an object, or has an escaped lone surrogate anywhere.
@@ -210,6 +219,15 @@ def text_at(found: Mapping[str, Raw], name: str) -> str | None:
         return None
 
 
+def text_below(raw: bytes | Raw | None, *path: str) -> str | None:
+    """The text that these names lead to, from one object to the next; None if `text_at` finds none there. Never
+    raises."""
+    *outer, name = path
+    for each in outer:
+        raw = members_if_object(raw).get(each)
+    return text_at(members_if_object(raw), name)
+
+
 def value(raw: bytes | Raw) -> object:
     """Decode a whole value; for small members only. ValueError if `raw` is not JSON."""
     try:
@@ -228,6 +246,31 @@ def encode_object(found: Mapping[str, Raw]) -> Raw:
         return Raw(_encoder.encode(found))
     except UnicodeEncodeError:  # a lone surrogate in the name of a member, which only an escape can spell
         return Raw(b"{" + b",".join(json.dumps(name).encode() + b":" + bytes(found[name]) for name in found) + b"}")
+
+
+def with_members(raw: Raw, found: Mapping[str, Raw], changed: Mapping[str, Raw]) -> Raw:
+    """An object with changed members. `raw` itself, not a copy, if they are those that were `found` in it."""
+    is_same = len(changed) == len(found) and all(changed.get(name) is each for name, each in found.items())
+    return raw if is_same else encode_object(changed)
+
+
+def change_at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
+    """`raw` with the value at `place` changed, where `*` stands for each item of an array; `raw` itself, not a copy, if
+    nothing changed or the place is not there."""
+    if not place:
+        return change(raw)
+    head, *rest = place
+    if head == "*":
+        try:
+            before = items(raw)
+        except ValueError:
+            return raw
+        after = [change_at(item, tuple(rest), change) for item in before]
+        return raw if all(map(is_, before, after)) else encode(after)
+    found = members_if_object(raw)
+    if head not in found:
+        return raw
+    return with_members(raw, found, {**found, head: change_at(found[head], tuple(rest), change)})
 
 
 def respelled(data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec import Raw, Struct, structs
 
-from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
+from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members_if_object
 from host.protocol.versions import LATEST, STATELESS, Revision
 
 # Extensions are declared under `extensions` of the capabilities, by these names.
@@ -116,10 +116,7 @@ def _names(capabilities: bytes | Raw) -> frozenset[str]:
 
 def object_members(raw: bytes | Raw) -> dict[str, Raw]:
     """The members whose values are objects, as every capability is; none if `raw` is not an object. Never raises."""
-    try:
-        return {name: each for name, each in members(raw).items() if is_object(each)}
-    except ValueError:
-        return {}
+    return {name: each for name, each in members_if_object(raw).items() if is_object(each)}
 
 
 def _read(revision: Revision, capabilities: bytes) -> Abilities:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from host.errors import ColonnadeError, MissingAbility, ResourceNotFound, ServerErrorResponse
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, ErrorBody
-from host.jsonrpc.raw import encode, is_object, members, string
+from host.jsonrpc.raw import encode, is_object, members_if_object, text_below
 
 _HOP_LOCAL = range(-32029, -32019)
 """Codes of 2026-07-28 about one connection: headers, capabilities, versions. A client that got such a code of a server
@@ -63,11 +63,8 @@ def as_stateless_error(error: ColonnadeError) -> ErrorBody:
 
 def required_capabilities(data: Raw | None) -> Raw | None:
     """The capabilities that the data of an error requires of a client, or None."""
-    try:
-        required = members(data or b"")["requiredCapabilities"]
-    except (ValueError, KeyError):
-        return None
-    return required if is_object(required) else None
+    required = members_if_object(data).get("requiredCapabilities")
+    return required if required is not None and is_object(required) else None
 
 
 def _wrapped(refusal: ServerErrorResponse) -> Raw:
@@ -79,7 +76,4 @@ def _wrapped(refusal: ServerErrorResponse) -> Raw:
 
 def uri_in(data: Raw | None) -> str | None:
     """The URI that the data of an error names, or None."""
-    try:
-        return None if data is None else string(members(data)["uri"])
-    except (ValueError, KeyError):
-        return None
+    return text_below(data, "uri")

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from pydantic_core import Url
 
-from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, string
+from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, text_below, with_members
 from host.jsonrpc.strict import count_tokens
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
@@ -100,7 +100,7 @@ def adapted(kind: Kind, definition: bytes, era: Era) -> bytes:
     mended = _mended_members(found, _SHAPES[kind])
     if kind is Kind.TOOL:
         _mend_schemas(mended, era)
-    return definition if _are_same(mended, found) else bytes(encode_object(mended))
+    return bytes(with_members(Raw(definition), found, mended))
 
 
 def describe_unfit(label: str, misfit: Misfit) -> str:
@@ -293,8 +293,7 @@ def _mended(raw: Raw, member_type: Any) -> Raw:
 
 def _mended_object(raw: Raw, shape: type[Struct]) -> Raw:
     found = members(raw)
-    mended = _mended_members(found, shape)
-    return raw if _are_same(mended, found) else encode_object(mended)
+    return with_members(raw, found, _mended_members(found, shape))
 
 
 def _shape_in(member_type: Any) -> type[Struct] | None:
@@ -317,10 +316,6 @@ def _decoder(member_type: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(member_type)
 
 
-def _are_same(mended: dict[str, Raw], found: dict[str, Raw]) -> bool:
-    return len(mended) == len(found) and all(mended.get(name) is each for name, each in found.items())
-
-
 def _mend_schemas(found: dict[str, Raw], era: Era) -> None:
     try:
         found["inputSchema"] = object_schema(found.get("inputSchema"), booleans=era is STATELESS)
@@ -338,7 +333,7 @@ def _output_schema(schema: Raw, era: Era) -> Raw | None:
     """The schema of structured content in a form that clients accept; None if there is none. To clients of the
     handshake era structured content is an object, so they get no schema for any other value."""
     try:
-        if _promises_objects(schema):
+        if text_below(schema, "type") == "object":
             mended = object_schema(schema, booleans=era is STATELESS)
         elif era is STATELESS:
             mended = schema_of_any_value(schema)
@@ -352,10 +347,3 @@ def _output_schema(schema: Raw, era: Era) -> Raw | None:
     if found.pop("$id", None) is not None:
         mended = encode_object(found)
     return mended if is_compiled(mended) else None
-
-
-def _promises_objects(schema: Raw) -> bool:
-    try:
-        return string(members(schema)["type"]) == "object"
-    except (ValueError, KeyError):
-        return False

@@ -8,24 +8,25 @@ are translated, structured content becomes text if the result has no text, and e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from operator import is_
 
 from msgspec import Raw
 
 from host.jsonrpc.raw import (
     NULL,
+    change_at,
     encode,
     encode_object,
     is_object,
     items,
     may_contain_word,
     members,
+    members_if_object,
     text_at,
+    text_below,
     unless_null,
 )
 from host.protocol.abilities import Abilities
-from host.protocol.methods import PROMPTS_GET, TOOLS_CALL
+from host.protocol.methods import PROMPTS_GET, TARGETED, TOOLS_CALL
 
 _EMPTY = re.compile(rb"\[\s*\]")
 
@@ -47,16 +48,10 @@ def downgrade_result(method: str, result: Raw, abilities: Abilities, outlined: R
         return result
     if not may_contain_word(outlined, *(f'"{kind}"' for kind, known in _kinds(abilities) if not known)):
         return result
-    blocks = _Blocks(abilities)
-    if method == TOOLS_CALL.name:
-        return _in_member(result, "content", lambda content: _in_items(content, blocks.downgrade))
-    if method == PROMPTS_GET.name:
-        return _in_member(
-            result,
-            "messages",
-            lambda messages: _in_items(messages, lambda message: _in_member(message, "content", blocks.downgrade)),
-        )
-    return result
+    if method not in (TOOLS_CALL.name, PROMPTS_GET.name):
+        return result
+    (place,) = TARGETED[method].links
+    return change_at(result, place, _Blocks(abilities).downgrade)
 
 
 def downgrade_definition(raw: bytes, *, icons: bool, structured: bool = True, tasks: bool = True) -> bytes:
@@ -90,7 +85,7 @@ class _Blocks:
         self._made = 0
 
     def downgrade(self, block: Raw) -> Raw:
-        found = _members_or_none(block)
+        found = members_if_object(block)
         kind = text_at(found, "type")
         if kind == "resource_link" and not self._abilities.resource_links:
             return _link_as_text(block, found)
@@ -120,7 +115,7 @@ def _with_known_structure(result: Raw, abilities: Abilities) -> Raw:
     """A tool's result without the structured content that the client cannot read. A text block with its JSON is added
     if the result has no text; if the client can read it, only if the result has no content at all: many show content
     alone, and servers should have said it there too (2025-06-18, "Structured Content")."""
-    found = _members_or_none(result)
+    found = members_if_object(result)
     structured = found.get("structuredContent")
     if structured is None:
         return result
@@ -140,7 +135,7 @@ def _with_known_structure(result: Raw, abilities: Abilities) -> Raw:
 
 
 def _is_text(block: Raw) -> bool:
-    return text_at(_members_or_none(block), "type") == "text"
+    return text_below(block, "type") == "text"
 
 
 def _text_block(text: str, original: dict[str, Raw]) -> Raw:
@@ -154,31 +149,3 @@ def _common_members(found: dict[str, Raw]) -> dict[str, Raw]:
 
 def _json_of(raw: Raw) -> str:
     return bytes(raw).decode()
-
-
-def _members_or_none(raw: Raw) -> dict[str, Raw]:
-    """The members of an object; none for any other value, or if it is nested too deep to be decoded."""
-    try:
-        return members(raw)
-    except ValueError:
-        return {}
-
-
-def _in_member(raw: Raw, name: str, change: Callable[[Raw], Raw]) -> Raw:
-    """`raw` with one member changed; `raw` itself, not a copy, if nothing changed."""
-    found = _members_or_none(raw)
-    if name not in found:
-        return raw
-    before = found[name]
-    found[name] = change(before)
-    return raw if found[name] is before else encode_object(found)
-
-
-def _in_items(raw: Raw, change: Callable[[Raw], Raw]) -> Raw:
-    """`raw` with its items changed; `raw` itself, not a copy, if it is not an array or nothing changed."""
-    try:
-        before = items(raw)
-    except ValueError:
-        return raw
-    after = [change(item) for item in before]
-    return raw if all(map(is_, before, after)) else encode(after)

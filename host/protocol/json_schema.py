@@ -9,11 +9,12 @@ list for one schema that is written otherwise: measured with the official SDKs, 
 from __future__ import annotations
 
 import re
+from operator import is_
 
 import msgspec
 from msgspec import Raw
 
-from host.jsonrpc.raw import DECODE_ERRORS, NULL, encode, encode_object, is_object, items, members
+from host.jsonrpc.raw import DECODE_ERRORS, NULL, encode, is_object, items, members, with_members
 
 # Keywords of JSON Schema 2020-12 and of earlier drafts whose value is one schema, a list of them, or one for each name.
 SUBSCHEMA = frozenset(
@@ -69,7 +70,7 @@ def object_schema(schema: Raw | None, *, booleans: bool) -> Raw:
         if "properties" in mended:
             mended["properties"] = _with_schemas(mended["properties"])
         mended = _without_booleans_in(mended)
-    return schema if _are_same(mended, found) else encode_object(mended)
+    return with_members(schema, found, mended)
 
 
 def schema_of_any_value(schema: Raw) -> Raw:
@@ -80,7 +81,7 @@ def schema_of_any_value(schema: Raw) -> Raw:
     found = members(schema)
     mended = dict(found)
     _mend_dialect(mended)
-    return schema if _are_same(mended, found) else encode_object(mended)
+    return with_members(schema, found, mended)
 
 
 def without_booleans(schema: Raw) -> Raw:
@@ -92,15 +93,11 @@ def without_booleans(schema: Raw) -> Raw:
         return schema
     found = members(schema)
     mended = _without_booleans_in(found)
-    return schema if _are_same(mended, found) else encode_object(mended)
+    return with_members(schema, found, mended)
 
 
 def _text(raw: Raw) -> bytes:
     return bytes(raw).strip(b" \t\r\n")
-
-
-def _are_same(mended: dict[str, Raw], found: dict[str, Raw]) -> bool:
-    return len(mended) == len(found) and all(mended.get(name) is each for name, each in found.items())
 
 
 def _mend_dialect(found: dict[str, Raw]) -> None:
@@ -141,7 +138,7 @@ def _with_schemas(raw: Raw) -> Raw:
         if not EMPTY.fullmatch(each):
             raise ValueError(f"the property {name[:80]!a} has no schema")
         mended[name] = Raw(b"{}")
-    return raw if _are_same(mended, found) else encode_object(mended)
+    return with_members(raw, found, mended)
 
 
 def _without_booleans_in(found: dict[str, Raw]) -> dict[str, Raw]:
@@ -152,11 +149,11 @@ def _keyword_without_booleans_in(keyword: str, raw: Raw) -> Raw:
     if keyword in SUBSCHEMA_MAPS and is_object(raw):
         found = members(raw)
         mended = {name: without_booleans(each) for name, each in found.items()}
-        return raw if _are_same(mended, found) else encode_object(mended)
+        return with_members(raw, found, mended)
     if keyword in SUBSCHEMA_LISTS and _text(raw).startswith(b"["):
         before = items(raw)
         after = [without_booleans(each) for each in before]
-        return raw if all(one is other for one, other in zip(before, after, strict=True)) else encode(after)
+        return raw if all(map(is_, before, after)) else encode(after)
     if keyword in SUBSCHEMA and not (keyword in _MAY_BE_BOOLEAN and _text(raw) in _FOR_BOOLEANS):
         return without_booleans(raw)
     return raw

@@ -8,11 +8,20 @@ The places (2025-11-25, "Tool Result", "Resource Contents", "PromptMessage"; MCP
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import is_
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string
+from host.jsonrpc.raw import (
+    change_at,
+    encode,
+    encode_object,
+    is_object,
+    may_contain_word,
+    members,
+    members_if_object,
+    string,
+    text_at,
+)
 
 PAGE = "ui://"
 """Scheme of the URIs of pages (MCP Apps)."""
@@ -45,7 +54,7 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
     for head, *rest in places:
         if head in found:
             before = found[head]
-            found[head] = _change_at(before, tuple(rest), lambda content: rename_in_content(content, rename))
+            found[head] = change_at(before, tuple(rest), lambda content: rename_in_content(content, rename))
             changed = changed or found[head] is not before
     changed = rename_page(found, rename) or changed
     return encode_object(found) if changed else result
@@ -53,60 +62,27 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
 
 def rename_in_content(content: Raw, rename: Rename) -> Raw:
     """One content block or one resource content, renamed; a value of any other shape is returned unchanged."""
-    try:
-        found = members(content)
-    except ValueError:
-        return content
+    found = members_if_object(content)
     changed = _rename_member(found, "uri", rename)
-    if "resource" in found:
-        try:
-            inner = members(found["resource"])
-        except ValueError:
-            return encode_object(found) if changed else content
-        if _rename_member(inner, "uri", rename):
-            found["resource"] = encode_object(inner)
-            changed = True
+    inner = members_if_object(found.get("resource"))
+    if _rename_member(inner, "uri", rename):
+        found["resource"] = encode_object(inner)
+        changed = True
     return encode_object(found) if changed else content
-
-
-def _change_at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
-    """`raw` with the value at `place` changed; `raw` itself, not a copy, if nothing changed."""
-    if not place:
-        return change(raw)
-    head, *rest = place
-    try:
-        if head == "*":
-            before = items(raw)
-            after = [_change_at(item, tuple(rest), change) for item in before]
-            return raw if all(map(is_, before, after)) else encode(after)
-        found = members(raw)
-    except ValueError:
-        return raw
-    if head not in found:
-        return raw
-    inner = _change_at(found[head], tuple(rest), change)
-    if inner is found[head]:
-        return raw
-    found[head] = inner
-    return encode_object(found)
 
 
 def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
     """Rename the page that a tool's definition or result names in its `_meta`, in place. Returns whether it had one."""
     if "_meta" not in found or not may_contain_word(found["_meta"], *_OF_PAGES):
         return False
-    try:
-        meta = members(found["_meta"])
-    except ValueError:
-        return False
+    meta = members_if_object(found["_meta"])
     changed = False
     for name in PAGE_KEYS:
         changed = _rename_member(meta, name, rename) or changed
-    if "ui" in meta and is_object(meta["ui"]):
-        ui = members(meta["ui"])
-        if _rename_member(ui, "resourceUri", rename):
-            meta["ui"] = encode_object(ui)
-            changed = True
+    ui = members_if_object(meta.get("ui"))
+    if _rename_member(ui, "resourceUri", rename):
+        meta["ui"] = encode_object(ui)
+        changed = True
     if changed:
         found["_meta"] = encode_object(meta)
     return changed
@@ -135,7 +111,7 @@ def without_pages(result: Raw, places: tuple[tuple[str, ...], ...]) -> Raw:
         ValueError: `result` is not an object.
     """
     result = without_page(result)
-    return _change_at(result, places[0], _without_page_blocks) if may_contain_word(result, _URI) else result
+    return change_at(result, places[0], _without_page_blocks) if may_contain_word(result, _URI) else result
 
 
 def _without_page_blocks(content: Raw) -> Raw:
@@ -154,14 +130,9 @@ def _without_page_blocks(content: Raw) -> Raw:
 
 
 def _rename_member(found: dict[str, Raw], name: str, rename: Rename) -> bool:
-    if name not in found:
-        return False
-    try:
-        uri = string(found[name])
-    except ValueError:
-        return False
-    renamed = rename(uri)
-    if renamed == uri:
+    uri = text_at(found, name)
+    renamed = None if uri is None else rename(uri)
+    if renamed is None or renamed == uri:
         return False
     found[name] = encode(renamed)
     return True

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Notification
-from host.jsonrpc.raw import encode, encode_object, members, string, text_at
+from host.jsonrpc.raw import encode, encode_object, members, text_at, text_below
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
@@ -37,10 +37,7 @@ def most_verbose(levels: Iterable[str]) -> str | None:
 def is_at_least(notification: Notification, level: str) -> bool:
     """Whether a log message has at least the severity `level`. A message of unknown severity counts as severe, so that
     it is not lost."""
-    try:
-        severity = string(members(notification.params or b"")["level"])
-    except (KeyError, ValueError):
-        return True
+    severity = text_below(notification.params, "level") or ""
     return _RANKS.get(severity, len(LEVELS)) >= _RANKS[level]
 
 
@@ -50,8 +47,6 @@ def with_server_name(notification: Notification, server: str) -> Notification:
         found = members(notification.params or b"")
     except ValueError:
         return notification
-    try:
-        logger = f"{server}/{string(found['logger'])}"
-    except (KeyError, ValueError):
-        logger = server
+    own = text_at(found, "logger")
+    logger = server if own is None else f"{server}/{own}"
     return Notification(notification.method, encode_object({**found, "logger": encode(logger)}))

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from msgspec import Raw, Struct
 
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
+from host.jsonrpc.raw import EMPTY_OBJECT, TRUE, encode, encode_object, is_object, members, string
 from host.jsonrpc.readable import why_unreadable, why_unreadable_result
 from host.protocol.abilities import TASKS_EXTENSION, object_members
 from host.protocol.identity import SERVER_INFO, display_name
@@ -184,8 +184,7 @@ def _inside(found: Mapping[str, Raw], name: str) -> dict[str, Raw]:
 
 
 def _is_true(capabilities: Mapping[str, Raw], capability: str, name: str) -> bool:
-    found = members(capabilities.get(capability, EMPTY_OBJECT))
-    return bytes(found.get(name, b"")).strip() == b"true"
+    return members(capabilities.get(capability, EMPTY_OBJECT)).get(name) == TRUE
 
 
 def _text(raw: Raw | None) -> str | None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from msgspec import Raw, Struct
 
 from host.errors import HeaderMismatch, InvalidParams
-from host.jsonrpc.raw import is_object, members, pick, string
+from host.jsonrpc.raw import is_object, members_if_object, pick, string
 from host.jsonrpc.strict import count_tokens
 from host.protocol.json_schema import SUBSCHEMA, SUBSCHEMA_LISTS, SUBSCHEMA_MAPS
 from host.protocol.methods import TARGETED, required_text
@@ -347,10 +347,7 @@ def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
                 f"an object with arguments that headers repeat has a lone surrogate and more than {_MAX_SLOW_BYTES}"
                 f" bytes or {_MAX_SLOW_TOKENS} members"
             ) from None
-        try:
-            return members(raw)
-        except ValueError:
-            return {}
+        return members_if_object(raw)
 
 
 def _header_text(argument: Raw, param_header: ParamHeader) -> str | None:

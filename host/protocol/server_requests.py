@@ -13,7 +13,21 @@ from enum import Enum
 from msgspec import Raw
 
 from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Notification
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, items, members, string
+from host.jsonrpc.raw import (
+    EMPTY_OBJECT,
+    NULL,
+    encode,
+    encode_object,
+    is_array,
+    is_object,
+    is_string,
+    items,
+    members,
+    string,
+    text_at,
+    text_below,
+    with_members,
+)
 from host.jsonrpc.twins import describe_twin
 from host.protocol.abilities import Abilities
 from host.protocol.known_members import ELICITATION, ROOTS, SAMPLING, URLS, twin_in
@@ -86,8 +100,8 @@ def server_request_of(
     if method == LIST_ROOTS:
         return ServerRequest.ROOTS, found
     if method == SAMPLE:
-        _require("messages", _is_array(found.get("messages")), "an array")
-        _require("maxTokens", _is_number(found.get("maxTokens")), "a number")
+        _require("messages", is_array(found.get("messages", NULL)), "an array")
+        _require("maxTokens", _is_number(found.get("maxTokens", NULL)), "a number")
         return ServerRequest.SAMPLING, found
     return _elicitation(found, identified), found
 
@@ -158,10 +172,7 @@ def stateless_form(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping
 
 def completed_elicitation_id(params: Raw | None) -> str | None:
     """The id of the elicitation that is complete, or None if the notification is malformed and therefore ignored."""
-    try:
-        return string(members(params or b"")["elicitationId"])
-    except (ValueError, KeyError):
-        return None
+    return text_below(params, "elicitationId")
 
 
 def elicitation_complete(id: str, params: Raw | None = None) -> Notification:
@@ -207,7 +218,7 @@ def urls_required(data: Raw | None) -> list[tuple[str, str]]:
         pages = [members(each) for each in items(_url_required_members(data)["elicitations"]) if is_object(each)]
     except (ValueError, KeyError):
         return []
-    return [(_text(page.get("message")) or "", url) for page in pages if (url := _text(page.get("url")))]
+    return [(text_at(page, "message") or "", url) for page in pages if (url := text_at(page, "url"))]
 
 
 def refuse_unsupported(request: ServerRequest, revision: Revision) -> None:
@@ -249,15 +260,15 @@ def _url_required_members(data: Raw | None) -> dict[str, Raw]:
 
 
 def _elicitation(found: Mapping[str, Raw], identified: bool) -> ServerRequest:
-    mode = _text(found["mode"]) if "mode" in found else "form"
-    _require("message", _is_string(found.get("message")), "a string")
+    mode = text_at(found, "mode") if "mode" in found else "form"
+    # Not decoded: a message with a lone surrogate is passed on as it is.
+    _require("message", is_string(found.get("message", NULL)), "a string")
     if mode == "form":
-        schema = found.get("requestedSchema")
-        _require("requestedSchema", schema is not None and is_object(schema), "an object")
+        _require("requestedSchema", is_object(found.get("requestedSchema", NULL)), "an object")
         return ServerRequest.FORM
     if mode == "url":
-        _require("url", _is_page(_text(found.get("url"))), "an http or https URL")
-        _require("elicitationId", not identified or _text(found.get("elicitationId")) is not None, "a string")
+        _require("url", _is_page(text_at(found, "url")), "an http or https URL")
+        _require("elicitationId", not identified or text_at(found, "elicitationId") is not None, "a string")
         return ServerRequest.URL
     raise ServerRequestRejected(INVALID_PARAMS, "the member 'mode' is neither 'form' nor 'url'")
 
@@ -267,34 +278,13 @@ def _require(member: str, met: bool, shape: str) -> None:
         raise ServerRequestRejected(INVALID_PARAMS, f"the member {member!r} is missing or not {shape}")
 
 
-def _is_array(raw: Raw | None) -> bool:
-    return raw is not None and _head(raw) == b"["
-
-
-def _is_string(raw: Raw | None) -> bool:
-    # Not decoded: a message with a lone surrogate is passed on as it is.
-    return raw is not None and _head(raw) == b'"'
-
-
-def _is_number(raw: Raw | None) -> bool:
-    return raw is not None and _head(raw) in b"-0123456789"
+def _is_number(raw: Raw) -> bool:
+    return bytes(raw)[:1] in b"-0123456789"
 
 
 def _is_page(url: str | None) -> bool:
     """Whether a URL may be opened in a browser: other schemes can start programs or read files."""
     return url is not None and url.lower().startswith(("https://", "http://"))
-
-
-def _head(raw: Raw) -> bytes:
-    return bytes(raw).lstrip()[:1]
-
-
-def _text(raw: Raw | None) -> str | None:
-    """The text of a string, or None for any other value."""
-    try:
-        return None if raw is None else string(raw)
-    except ValueError:
-        return None
 
 
 # Adapting
@@ -305,7 +295,7 @@ def _adapted(request: ServerRequest, params: Mapping[str, Raw], abilities: Abili
     if request is ServerRequest.SAMPLING:
         _refuse_invalid_messages(adapted, abilities)
         # To the client, "this server" is Colonnade: it would add the context of all servers.
-        if "includeContext" in adapted and _text(adapted["includeContext"]) != "none":
+        if "includeContext" in adapted and text_at(adapted, "includeContext") != "none":
             adapted["includeContext"] = encode("none")
     elif request is not ServerRequest.ROOTS:
         adapted["message"] = _with_asker_name(adapted["message"], asker)
@@ -336,12 +326,12 @@ def _refuse_invalid_messages(params: Mapping[str, Raw], abilities: Abilities) ->
     if abilities.sampling_tools and abilities.audio:
         return
     for content in _contents(params["messages"]):
-        if _is_array(content) and not abilities.sampling_arrays:
+        if is_array(content) and not abilities.sampling_arrays:
             raise ServerRequestRejected(
                 INVALID_PARAMS, "the client's sampling supports one content block in a message, not an array"
             )
-        for block in items(content) if _is_array(content) else [content]:
-            _refuse_invalid_block(_type(block), abilities)
+        for block in items(content) if is_array(content) else [content]:
+            _refuse_invalid_block(text_at(members(block), "type") if is_object(block) else None, abilities)
 
 
 def _refuse_invalid_block(kind: str | None, abilities: Abilities) -> None:
@@ -365,10 +355,6 @@ def _contents(messages: Raw) -> Iterator[Raw]:
                 yield content
 
 
-def _type(raw: Raw) -> str | None:
-    return _text(members(raw).get("type")) if is_object(raw) else None
-
-
 def _with_asker_name(message: Raw, asker: str) -> Raw:
     """The message, a JSON string, with the name of the server before it. Its own bytes, with their escapes, are
     kept."""
@@ -383,10 +369,7 @@ def _plain_form(schema: Raw) -> Raw:
         return schema
     before = members(properties)
     after = {name: _plain_field(each) for name, each in before.items()}
-    if all(after[name] is before[name] for name in before):
-        return schema
-    found["properties"] = encode_object(after)
-    return encode_object(found)
+    return with_members(schema, found, {**found, "properties": with_members(properties, before, after)})
 
 
 def _plain_field(field: Raw) -> Raw:
@@ -394,7 +377,7 @@ def _plain_field(field: Raw) -> Raw:
         return field
     before = members(field)
     found = dict(before)
-    kind = _text(found.get("type"))
+    kind = text_at(found, "type")
     if kind == "array":
         raise ServerRequestRejected(INVALID_PARAMS, "the client does not support several choices in one field")
     # In 2025-06-18 only booleans have defaults; a strict client would refuse the whole form.
@@ -412,7 +395,7 @@ def _plain_choice(found: dict[str, Raw]) -> dict[str, Raw]:
         values, names = [each["const"] for each in choices], [each["title"] for each in choices]
     except (ValueError, KeyError):
         raise ServerRequestRejected(INVALID_PARAMS, "a choice in the form lacks const or title") from None
-    if not all(map(_is_string, (*values, *names))):
+    if not all(map(is_string, (*values, *names))):
         raise ServerRequestRejected(INVALID_PARAMS, "const or title of a choice in the form is not a string")
     plain: dict[str, Raw] = {}
     for name, each in found.items():

@@ -27,7 +27,9 @@ from host.jsonrpc.raw import (
     items,
     may_contain_word,
     members,
+    members_if_object,
     string,
+    text_at,
     unless_null,
     value,
 )
@@ -252,10 +254,7 @@ STALE = Freshness(0, public=False)
 def freshness_of(result: Raw) -> Freshness:
     """The caching hints of a server's result. A hint that is missing or invalid counts as 0 or private. Never
     raises."""
-    try:
-        found = members(result)
-    except ValueError:
-        return STALE
+    found = members_if_object(result)
     ttl = _value(found, TTL)
     return Freshness(min(max(ttl, 0), MAX_TTL) if type(ttl) is int else 0, _value(found, SCOPE) == "public")
 
@@ -320,24 +319,15 @@ def result_type_of(result: Raw) -> str:
 
 
 def _unusual_result_type(result: Raw) -> str:
-    try:
-        result_type = members(result).get(RESULT_TYPE)
-    except ValueError:
-        return COMPLETE
-    try:
-        return COMPLETE if result_type is None else string(result_type)
-    except ValueError:
-        return ""
+    found = members_if_object(result)
+    return text_at(found, RESULT_TYPE) or "" if RESULT_TYPE in found else COMPLETE
 
 
 def strip_hop_fields(result: Raw) -> Raw:
     """A complete result of a server in the form of a handshake revision: without the members that belong to one
     connection. `result` itself if it has none of them, or cannot be decoded. Not for tasks, whose `ttlMs` is their
     lifetime."""
-    try:
-        found = members(result)
-    except ValueError:
-        return result
+    found = members_if_object(result)
     meta, hints = found.get(META), _HINTS.intersection(found)
     if meta is None and not hints:
         return result
@@ -397,16 +387,9 @@ def _insert_head(head: _Head, result: Raw) -> Raw:
     if head.names.isdisjoint(found):
         rest = bytes(result).strip()[1:].lstrip()
         return Raw(b"".join((head.text, b"," if found else b"", rest)))
-    meta = {**_members_or_none(found.get(META)), SERVER: head.server_info}
+    meta = {**members_if_object(found.get(META)), SERVER: head.server_info}
     kept = {name: each for name, each in found.items() if name not in head.found and name != META}
     return encode_object({**head.found, META: encode_object(meta), **kept})
-
-
-def _members_or_none(meta: Raw | None) -> dict[str, Raw]:
-    try:
-        return members(meta or b"")
-    except ValueError:
-        return {}
 
 
 # Discovery
@@ -472,6 +455,6 @@ def read_discovery(result: Raw) -> Discovery:
     shared = next((MODERN[name] for name in SERVED if name in MODERN and name in versions), None)
     if shared is None:
         return Discovery(None, versions)
-    server = _members_or_none(found.get(META)).get(SERVER)
+    server = members_if_object(found.get(META)).get(SERVER)
     beside = unknown_members(found, (*FIRST_MEMBERS, *_HINTS))
     return Discovery(negotiated_server(shared, capabilities, found.get("instructions"), server, beside), versions)

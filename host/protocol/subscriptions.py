@@ -14,7 +14,17 @@ from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id, Notification
-from host.jsonrpc.raw import encode, encode_object, items, members, string, unless_null, value
+from host.jsonrpc.raw import (
+    TRUE,
+    encode,
+    encode_object,
+    items,
+    members,
+    members_if_object,
+    string,
+    unless_null,
+    value,
+)
 from host.jsonrpc.twins import KnownNames, refuse_twins
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
@@ -81,8 +91,8 @@ def acknowledgement(id: Id, granted: Filter) -> Notification:
 def acknowledged(params: Raw | None) -> Filter:
     """The filter that a server grants, from the params of its acknowledgement. A member of the wrong type counts as not
     granted. Never raises."""
-    found = _members_or_none(_members_or_none(params).get(_FILTER))
-    lists = frozenset(method for name, method in _LISTS.items() if _is_true(found.get(name)))
+    found = members_if_object(members_if_object(params).get(_FILTER))
+    lists = frozenset(method for name, method in _LISTS.items() if found.get(name) == TRUE)
     return Filter(lists, _legible(found.get(_URIS)), _legible(found.get(_TASKS)))
 
 
@@ -91,8 +101,8 @@ def with_subscription_id(notification: Notification, id: Id) -> Notification:
     are replaced, because they have no `_meta`."""
     if notification.params is None:  # as a changed list has, which many clients are notified of at once
         return _with_only_id(notification.method, id)
-    params = _members_or_none(notification.params)
-    meta = {**_members_or_none(params.get(META)), SUBSCRIPTION_ID: encode(id)}
+    params = members_if_object(notification.params)
+    meta = {**members_if_object(params.get(META)), SUBSCRIPTION_ID: encode(id)}
     return Notification(notification.method, encode_object({**params, META: encode_object(meta)}))
 
 
@@ -103,7 +113,7 @@ def _with_only_id(method: str, id: Id) -> Notification:
 
 def without_subscription_id(params: dict[str, Raw]) -> dict[str, Raw]:
     """The params of a notification without its subscription id."""
-    meta = _members_or_none(params.get(META))
+    meta = members_if_object(params.get(META))
     if SUBSCRIPTION_ID not in meta:
         return params
     del meta[SUBSCRIPTION_ID]
@@ -116,7 +126,7 @@ def subscription_of(notification: Notification) -> Id | None:
     """The subscription id of a notification, which is the id of the request that opened the subscription; None if it is
     missing or not an id."""
     try:
-        id = value(_members_or_none(_members_or_none(notification.params).get(META))[SUBSCRIPTION_ID])
+        id = value(members_if_object(members_if_object(notification.params).get(META))[SUBSCRIPTION_ID])
     except (KeyError, ValueError):
         return None
     return id if isinstance(id, str) or type(id) is int else None
@@ -170,15 +180,3 @@ def _strings(raw: Raw | None) -> Iterator[str]:
             yield string(each)
         except ValueError:
             continue
-
-
-def _is_true(raw: Raw | None) -> bool:
-    return raw is not None and bytes(raw).strip() == b"true"
-
-
-def _members_or_none(raw: Raw | None) -> dict[str, Raw]:
-    """The members of an object; none for any other value."""
-    try:
-        return {} if raw is None else members(raw)
-    except ValueError:
-        return {}

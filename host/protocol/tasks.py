@@ -29,8 +29,9 @@ from host.jsonrpc.raw import (
     is_object,
     may_contain_word,
     members,
-    string,
+    members_if_object,
     text_at,
+    text_below,
     unless_null,
     value,
 )
@@ -169,11 +170,8 @@ def with_related_task(holder: Raw, id: str) -> Raw:
         ValueError: `holder` is not an object.
     """
     found = members(holder)
-    meta = found.get(META)
-    kept = members(meta) if meta is not None and is_object(meta) else {}
-    kept[RELATED_TASK] = encode({"taskId": id})
-    found[META] = encode_object(kept)
-    return encode_object(found)
+    meta = {**members_if_object(found.get(META)), RELATED_TASK: encode({"taskId": id})}
+    return encode_object({**found, META: encode_object(meta)})
 
 
 # To clients, in the extension
@@ -290,10 +288,8 @@ def with_support(definition: bytes, *, optional: bool) -> bytes:
     found = members(definition)
     if not optional and "execution" not in found:
         return definition
-    former = found.pop("execution", EMPTY_OBJECT)
-    execution = (
-        {name: each for name, each in members(former).items() if name != "taskSupport"} if is_object(former) else {}
-    )
+    execution = members_if_object(found.pop("execution", None))
+    execution.pop("taskSupport", None)
     if optional:
         execution["taskSupport"] = encode(Support.OPTIONAL)
     if execution:
@@ -307,17 +303,14 @@ def task_support(definition: bytes | Raw) -> Support:
     if not may_contain_word(definition, "taskSupport"):
         return Support.FORBIDDEN
     try:
-        return Support(string(members(members(definition)["execution"])["taskSupport"]))
-    except (ValueError, KeyError):
+        return Support(text_below(definition, "execution", "taskSupport") or "")
+    except ValueError:
         return Support.FORBIDDEN
 
 
 def is_created(result: Raw, *, extension: bool) -> bool:
     """Whether the result of a call is a created task. A server may also return the result of the call itself."""
-    try:
-        found = members(result)
-    except ValueError:
-        return False
+    found = members_if_object(result)
     if extension:
         return text_at(found, RESULT_TYPE) == TASK
     # A tool's result must have `content`; with it, `task` is any other member that the server has added.
@@ -369,10 +362,7 @@ def related_task_of(params: Raw | None) -> str | None:
     """The task id in the `_meta` of a server's request or notification, or None."""
     if params is None or not may_contain_word(params, RELATED_TASK):
         return None
-    try:
-        return string(members(members(members(params)[META])[RELATED_TASK])["taskId"])
-    except (ValueError, KeyError):
-        return None
+    return text_below(params, META, RELATED_TASK, "taskId")
 
 
 def without_related_task(holder: Raw) -> Raw:
@@ -380,11 +370,8 @@ def without_related_task(holder: Raw) -> Raw:
     a copy, if they have none."""
     if not may_contain_word(holder, RELATED_TASK):
         return holder
-    try:
-        found = members(holder)
-        meta = members(found[META])
-    except (ValueError, KeyError):
-        return holder
+    found = members_if_object(holder)
+    meta = members_if_object(found.get(META))
     if meta.pop(RELATED_TASK, None) is None:
         return holder
     found[META] = encode_object(meta)
@@ -468,10 +455,8 @@ def _task(found: Mapping[str, Raw], ttl: str, poll: str) -> Task:
 
 
 def _meta(found: Mapping[str, Raw]) -> Raw | None:
-    meta = found.get(META)
-    if meta is None or not is_object(meta):
-        return None
-    kept = {name: each for name, each in members(meta).items() if name not in HOP_MEMBERS and name != RELATED_TASK}
+    meta = members_if_object(found.get(META))
+    kept = {name: each for name, each in meta.items() if name not in HOP_MEMBERS and name != RELATED_TASK}
     return encode_object(kept) if kept else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import Raw, Struct
 
 from host.jsonrpc.conversation import Params
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, string
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, text_at
 from host.protocol.meta import META
 
 TRACEPARENT, TRACESTATE, BAGGAGE = "traceparent", "tracestate", "baggage"
@@ -73,13 +73,7 @@ def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
     if meta is None or bytes(meta).find(b'"traceparent"') < 0 or not is_object(meta):
         return None
     found = members(meta)
-    texts: list[str | None] = []
-    for key in KEYS:
-        try:
-            texts.append(string(found[key]))
-        except (KeyError, ValueError):
-            texts.append(None)
-    return read_context(*texts)
+    return read_context(*(text_at(found, key) for key in KEYS))
 
 
 def without_context(params: Mapping[str, Raw]) -> dict[str, Raw]:

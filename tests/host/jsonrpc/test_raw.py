@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.jsonrpc.raw import (
+    change_at,
     encode,
     encode_object,
     has_only,
@@ -18,12 +19,15 @@ from host.jsonrpc.raw import (
     items,
     may_contain_word,
     members,
+    members_if_object,
     one_line,
     pick,
     string,
     text_at,
+    text_below,
     unless_null,
     value,
+    with_members,
 )
 from tests.kit.cost import assert_costs_less
 from tests.kit.examples import examples
@@ -250,6 +254,36 @@ def test_a_string_is_decoded() -> None:
 def test_a_member_that_is_no_string_has_no_text() -> None:
     found = members(b'{"a":"x","b":1,"c":"\\ud83d"}')
     assert [text_at(found, name) for name in "abcd"] == ["x", None, None, None]
+
+
+@pytest.mark.parametrize("raw", [None, Raw(b"[]"), Raw(b"null"), Raw(b'{"a"'), Raw(b"")])
+def test_what_is_no_object_counts_as_empty_where_that_is_asked(raw: Raw | None) -> None:
+    assert members_if_object(raw) == {}
+    assert text_below(raw, "a") is None
+
+
+def test_a_text_is_found_below_other_objects() -> None:
+    raw = Raw(b'{"a":{"b":"x","c":1},"d":"y"}')
+    assert text_below(raw, "d") == "y"
+    assert text_below(raw, "a", "b") == "x"
+    assert [text_below(raw, *path) for path in (("a",), ("a", "c"), ("a", "e"), ("d", "b"), ("e", "b"))] == [None] * 5
+
+
+def test_an_object_whose_members_are_those_found_is_not_written_again() -> None:
+    raw = Raw(b'{ "a": 1, "b": 2 }')
+    found = members(raw)
+    assert with_members(raw, found, dict(found)) is raw
+    assert with_members(raw, found, {"a": found["a"]}) == Raw(b'{"a":1}')
+    assert with_members(raw, found, {**found, "b": Raw(b"3")}) == Raw(b'{"a":1,"b":3}')
+
+
+def test_only_the_values_at_a_place_are_changed() -> None:
+    raw = Raw(b'{"a":[{"b": 1},{"c":2},3],"d":4}')
+    changed = change_at(raw, ("a", "*", "b"), lambda each: Raw(bytes(each) + b"0"))
+    assert changed == Raw(b'{"a":[{"b":10},{"c":2},3],"d":4}')
+    assert change_at(raw, ("a", "*", "b"), lambda each: each) is raw
+    for nowhere in (("e",), ("d", "*"), ("a", "b"), ("a", "*", "b", "f")):
+        assert change_at(raw, nowhere, lambda _: Raw(b"0")) is raw
 
 
 def test_a_value_is_decoded_whole() -> None:
