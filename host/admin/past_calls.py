@@ -18,13 +18,13 @@ from host.storage.store import StateError
 
 _TOLD = (
     *("id", "place", "time", "what", "caller", "client", "agent", "server", "kind", "item", "method", "verdict"),
-    *("outcome", "seconds", "received", "count", "pending"),
+    *("outcome", "tool_error", "seconds", "received", "count", "pending"),
 )
 """The members of its own calls that a caller sees: what it has sent and was told. The rule, say, is none of these, and
 neither is the size of the arguments, which are those that the server got."""
 _TOLD_RECORD = (
     *("kind", "ts", "server", "prim", "item", "method", "principal", "client", "agent", "verdict", "answer"),
-    *("outcome", "micros", "bytes", "result"),
+    *("outcome", "tool_error", "micros", "bytes", "result"),
 )
 """Likewise of a record. Its arguments may have what is hidden from the caller. With its hash and that of the record
 before, guesses at all of that could be tried out."""

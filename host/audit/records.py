@@ -65,6 +65,7 @@ class HistoryCall(TypedDict):
         program: The program that a client over stdio is, with its process.
         item: The own name of the tool, or the URI; of an attempt, as the caller wrote it.
         outcome: None while there is none; `unknown` if the host ended without writing one.
+        tool_error: Whether the call was answered with the result of a tool that says that it failed.
         seconds: The duration.
         sent, received: Bytes of the arguments, and of the result.
         pending: Whether the call was sent and goes on, as far as is known.
@@ -90,6 +91,7 @@ class HistoryCall(TypedDict):
     rule: str
     approver: str
     outcome: str | None
+    tool_error: bool
     seconds: float | None
     sent: int | None
     received: int | None

@@ -57,8 +57,9 @@ _WIDTHS = (19, 16, 16, 14, 28, 7, 16, 10, 9, 16)
 @click.option(
     "--outcome",
     metavar="WORD",
-    help="Only calls that ended so: answered, error, failed, called, pending, unknown; or requests that were refused "
-    "because they are denied, held, missing, or permitted, and not sent: unavailable, limited.",
+    help="Only calls that ended so: answered, 'tool error' (answered by a tool that says that it failed), error, "
+    "failed, called, pending, unknown; or requests that were refused because they are denied, held, missing, or "
+    "permitted, and not sent: unavailable, limited.",
 )
 @click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="The most calls.")
 @click.option("--follow", is_flag=True, help="Go on with calls as they end.")
@@ -254,13 +255,14 @@ def _members(row: HistoryCall) -> dict[str, object]:
 
 
 def _line(row: HistoryCall) -> str:
-    """A call as one line of the table, with what --caller and --client take. Times are local."""
+    """A call as one line of the table, with what --caller, --client and --outcome take. Times are local."""
+    from host.history.search import TOOL_ERROR
+
     taken = row["seconds"]
     duration = "" if taken is None else f"{taken * 1000:,.1f} ms" if taken < 10 else f"{taken:,.1f} s"
     size = "" if row["received"] is None else f"{row['received']:,}"
-    outcome = (row["outcome"] or ("pending" if row["pending"] else "")) + (
-        f" x{row['count']:,}" if row["count"] > 1 else ""
-    )
+    outcome = TOOL_ERROR if row["tool_error"] else row["outcome"] or ("pending" if row["pending"] else "")
+    outcome += f" x{row['count']:,}" if row["count"] > 1 else ""
     entry = f"{row['kind']} {row['item']}".strip()
     who = (row["caller"] or row["client"], row["agent"] or row["program"])
     cells = (_local(row["time"]), *who, row["server"], entry, row["verdict"], outcome, duration, size, row["id"])

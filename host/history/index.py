@@ -52,7 +52,7 @@ ROWS_AT_ONCE = 40
 DELETED_AT_ONCE = 2000
 """Rows that are deleted in one transaction."""
 _APPLICATION_ID = 0x436F6C48
-_SCHEMA_VERSION = 3
+_SCHEMA_VERSION = 4
 _SCHEMA = (
     "PRAGMA auto_vacuum = INCREMENTAL",
     """CREATE TABLE file (
@@ -63,11 +63,17 @@ _SCHEMA = (
         id INTEGER PRIMARY KEY, time TEXT NOT NULL, hash TEXT NOT NULL, file INTEGER NOT NULL, chain INTEGER NOT NULL,
         seq INTEGER NOT NULL, what TEXT NOT NULL, caller TEXT, client TEXT, agent TEXT, program TEXT, view TEXT,
         server TEXT, kind TEXT, item TEXT, method TEXT, verdict TEXT, rule TEXT, approver TEXT, sent INTEGER,
-        outcome TEXT, micros INTEGER, received INTEGER, count INTEGER
+        outcome TEXT, micros INTEGER, received INTEGER, count INTEGER, tool_error INTEGER
     )""",
     "CREATE UNIQUE INDEX call_by_record ON call (chain, seq)",
     "CREATE INDEX call_by_time ON call (time, seq)",
     f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+)
+_FROM_VERSION_3 = (
+    "ALTER TABLE call ADD COLUMN tool_error INTEGER",
+    # What that version did not take over is in the files that are there; rows of others stay.
+    "UPDATE file SET last = 'to be read again'",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
@@ -80,11 +86,12 @@ HASH_LENGTH = 16
 _COLUMNS = (
     *("file", "chain", "seq", "time", "hash", "what", "caller", "client", "agent", "program", "view", "server", "kind"),
     *("item", "method", "verdict", "rule", "approver", "sent", "count", "outcome", "micros", "received"),
+    "tool_error",
 )
 _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
 _ADD = f"INSERT OR IGNORE INTO call ({', '.join(_COLUMNS)}) VALUES {_VALUES}"
 _ADD_MANY = ", ".join((_ADD, *[_VALUES] * (ROWS_AT_ONCE - 1)))
-_END = "UPDATE call SET outcome = ?, micros = ?, received = ? WHERE chain = ? AND seq = ?"
+_END = "UPDATE call SET outcome = ?, micros = ?, received = ?, tool_error = ? WHERE chain = ? AND seq = ?"
 _ANSWERS = {"deny": "denied", "none": "unanswered"}
 """The outcome of a confirmation that did not allow its call, by its answer; of others, it is the answer."""
 _BY_RULES = "denied"
@@ -132,6 +139,7 @@ class _IndexedRecord(Struct, gc=False):
     of: _Integer = 0
     micros: _Integer | None = None
     bytes: _Integer | None = None
+    tool_error: bool | None = None
     file: str = ""
 
 
@@ -407,7 +415,8 @@ class HistoryIndex:
         for at in range(0, many, ROWS_AT_ONCE):
             database.execute(_ADD_MANY, [*itertools.chain.from_iterable(rows[at : at + ROWS_AT_ONCE])])
         database.executemany(_ADD, rows[many:])
-        database.executemany(_END, [(end.outcome, end.micros, end.bytes, chain, of) for of, end in ends.items()])
+        found = [(end.outcome, end.micros, end.bytes, end.tool_error, chain, of) for of, end in ends.items()]
+        database.executemany(_END, found)
         return unread
 
     # Bounds
@@ -480,6 +489,7 @@ def _row(each: _IndexedRecord, file: int, chain: int, what: str, end: _IndexedRe
         end.outcome,
         end.micros,
         end.bytes,
+        end.tool_error,
     )
 
 
@@ -505,9 +515,13 @@ def _prepare(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA trusted_schema = OFF")
     database.execute("PRAGMA journal_mode = TRUNCATE")
     (application,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if (application, version) == (_APPLICATION_ID, _SCHEMA_VERSION):
+    if (application, _version(database)) == (_APPLICATION_ID, 3):
+        with transaction(database):
+            if _version(database) == 3:  # no other process was faster
+                for statement in _FROM_VERSION_3:
+                    database.execute(statement)
+    if (application, _version(database)) == (_APPLICATION_ID, _SCHEMA_VERSION):
         return
     if (application, tables) != (0, 0):  # of another version, or of another program: there is no other copy to lose
         raise _Foreign
@@ -516,6 +530,10 @@ def _prepare(database: sqlite3.Connection) -> None:
         if database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             for statement in _SCHEMA[1:]:
                 database.execute(statement)
+
+
+def _version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 class _Foreign(sqlite3.DatabaseError):

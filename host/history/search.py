@@ -20,11 +20,13 @@ MOST_ROWS = 500
 """Rows of one search."""
 UNKNOWN = "unknown"
 """The outcome of a call whose host has ended without writing one: it was killed."""
-OUTCOMES = ("answered", "error", "failed", "called", "pending", UNKNOWN)
+TOOL_ERROR = "tool error"
+"""Names calls that were answered with the result of a tool which says that it failed."""
+OUTCOMES = ("answered", TOOL_ERROR, "error", "failed", "called", "pending", UNKNOWN)
 """The outcomes that are there always, whatever calls there are."""
 _COLUMNS = (
     *("time", "what", "caller", "client", "agent", "program", "view", "server", "kind", "item", "method", "verdict"),
-    *("rule", "approver", "outcome", "sent", "received", "count", "seq"),
+    *("rule", "approver", "outcome", "sent", "received", "count", "seq", "tool_error"),
 )
 _NAMES = {
     "server": "SELECT server FROM call",
@@ -50,7 +52,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
         client: The name that a client gives itself, with or without the version, or the program that it is.
         tool: The own name of a tool, prompt or resource.
         verdict: `allow`, `ask` or `deny`.
-        outcome: One word of OUTCOMES, or why a request was refused.
+        outcome: One of OUTCOMES, or why a request was refused.
         configs: The configuration files whose hosts are meant; None for all.
         beyond: The place after which rows are wanted; see `HistoryCall.place`.
         only: The name of an access token whose own calls alone may be seen; None for all. No refused attempt is among
@@ -89,6 +91,8 @@ class CallFilter(Struct, frozen=True, kw_only=True):
             given[f"{_UNENDED} AND {_IS_RUNNING}"] = ()
         elif self.outcome == UNKNOWN:
             given[f"{_UNENDED} AND NOT {_IS_RUNNING}"] = ()
+        elif self.outcome == TOOL_ERROR:
+            given["call.tool_error"] = ()
         elif self.outcome is not None:
             begins = f"{self.outcome} "
             given["substr(call.outcome || ' ', 1, ?) = ?"] = (len(begins), begins)
@@ -106,6 +110,8 @@ class CallFilter(Struct, frozen=True, kw_only=True):
         """Whether the row has the outcome that is wanted."""
         if self.outcome == "pending":
             return row["pending"]
+        if self.outcome == TOOL_ERROR:
+            return row["tool_error"]
         return self.outcome is None or f"{row['outcome'] or ''} ".startswith(f"{self.outcome} ")
 
 
@@ -226,8 +232,10 @@ def _row(row: tuple[Any, ...]) -> HistoryCall:
     place, id, file, config, micros, *others = row
     told = {name: value for name, value in zip(_COLUMNS, others, strict=True) if value is not None}
     numbers = {name: told.pop(name, None) for name in ("sent", "received", "outcome")}
+    tool_error = bool(told.pop("tool_error", False))
     texts = dict.fromkeys((name for name in _COLUMNS if name not in (*numbers, "count")), "")
-    members = {**texts, "count": 1, **told, **numbers, "id": id, "place": place, "file": file, "config": config}
+    members = {**texts, "count": 1, **told, **numbers, "tool_error": tool_error}
+    members |= {"id": id, "place": place, "file": file, "config": config}
     members["seconds"] = None if micros is None else micros / 1_000_000
     members["pending"] = members["outcome"] is None and members["verdict"] != "deny"
     return cast("HistoryCall", {name: members[name] for name in HistoryCall.__annotations__})

@@ -124,6 +124,7 @@ def past_call(number: int = 1, **more: Any) -> HistoryCall:
         "rule": "tools.allow: *",
         "approver": "",
         "outcome": "answered",
+        "tool_error": False,
         "seconds": 0.0125,
         "sent": 27,
         "received": 1099,

@@ -135,17 +135,19 @@ async def test_calls_of_the_past_are_searched_and_their_text_is_text() -> None:
         past_call(number, item=EVIL, caller=EVIL, agent=EVIL, server=EVIL, rule=EVIL, outcome=EVIL, file=EVIL)
         for number in range(60, 0, -1)
     ]
+    admin.past[1] = past_call(59, tool_error=True)
     admin.past_missing = [EVIL]
 
     def act(host: Host, browser: Browser) -> None:
         page = browser.new_page()
         page.goto(host.link())
         page.locator("#past-caller").fill("laptop")
-        page.locator("#past-outcome").select_option("error")
+        page.locator("#past-outcome").select_option("tool error")
         page.locator("#past-caller").press("Enter")
         rows = page.locator("#history-list tbody > tr:not(.explain)")
         expect(rows).to_have_count(50)
         expect(rows.first).to_contain_text("<img src=x")
+        expect(rows.nth(1).locator("td[data-label=Outcome]")).to_have_text("tool error")
         expect(page.locator("#history-list > .warn")).to_contain_text("<img src=x")
         page.get_by_role("button", name="Older calls").click()
         expect(rows).to_have_count(60)
@@ -164,7 +166,7 @@ async def test_calls_of_the_past_are_searched_and_their_text_is_text() -> None:
 
     async with serving(admin) as host:
         await in_browser(host, act)
-    wanted = {"caller": "laptop", "outcome": "error", "limit": 50}
+    wanted = {"caller": "laptop", "outcome": "tool error", "limit": 50}
     assert [each[2] for each in admin.requests if each[0] == "past_calls"] == [wanted, {**wanted, "beyond": 11}]
 
 

@@ -39,7 +39,7 @@
 
   function ended(c) {
     if (c.pending) return h("span", { class: "soft" }, "no outcome yet");
-    const text = c.outcome || "not sent";
+    const text = c.tool_error ? "tool error" : c.outcome || "not sent";
     return [foreign(text, text === "answered" ? undefined : "strong"), c.count > 1 && ` × ${c.count}`];
   }
 

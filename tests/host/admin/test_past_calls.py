@@ -66,6 +66,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
             audit.write("config", file=str(made.config.source), policy="")
             for principal in ("ann-token", "bob", "eve", ""):
                 more: dict[str, Any] = {"args": {"bytes": 9, "json": SECRET}, "rule": SECRET, "approver": SECRET}
+                more["tool_error"] = principal == "ann-token"
                 call(audit, f"of {principal}", principal=principal, client="ann-token", view=SECRET, **more)
             audit.write(
                 "attempts", server="a", prim="tool", item="hidden", principal="ann-token", why="denied", count=2
@@ -88,7 +89,7 @@ async def test_a_caller_sees_its_own_calls_or_all_as_the_configuration_says(tmp_
         assert await found_by(made.reader("bob")) == every
         ann = made.reader("ann-token")
         (own,) = await found_by(ann)
-        assert own["item"] == "of ann-token"
+        assert (own["item"], own["tool_error"]) == ("of ann-token", True)
         assert made.reader("eve") is None
         assert made.reader("none of these") is None
         for wanted in ({"caller": "bob"}, {"tool": "hidden"}, {"outcome": "denied"}, {"beyond": every[0]["place"]}):
@@ -115,7 +116,10 @@ async def test_a_caller_is_told_of_its_calls_what_it_was_told_then(tmp_path: Pat
         assert boss is not None
         shown, whole = await ann.past_call(own["id"], own["place"]), await boss.past_call(own["id"], None)
         assert shown["call"] == own
-        assert [each["kind"] for each in shown["records"]] == ["decision", "outcome"]
+        assert [(each["kind"], each.get("tool_error")) for each in shown["records"]] == [
+            ("decision", None),
+            ("outcome", True),
+        ]
         assert SECRET not in str(shown)
         assert not any("sha256" in str(each) for each in shown["records"])
         assert whole == await made.owner.past_call(own["id"], None)

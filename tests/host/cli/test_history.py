@@ -100,6 +100,25 @@ def test_filters_and_json(past: Stopped, capsys: pytest.CaptureFixture[str]) -> 
     assert history(past, "--follow", "--until", "1h") == WRONG
 
 
+def test_a_call_whose_tool_says_that_it_failed_is_found(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was answered all the same."""
+
+    def fail(gate: Gate) -> None:
+        log, subject = gate.decision_log, Subject(Item("gh", "tool", "fail"), None, None, "", "", "")
+        seq = log.record_decision(replace(RECORD, subject=subject))
+        log.record_outcome(RECORD, seq, "answered", 0.1, 9, tool_error=True)
+
+    assert history(past, "--outcome", "tool error") == DONE
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    past.inside(fail)
+    assert history(past, "--outcome", "tool error") == DONE
+    _, row = (re.split(r"  +", line) for line in capsys.readouterr().out.splitlines())
+    assert row[4:9] == ["tool fail", "allow", "tool error", "100.0 ms", "9"]
+    assert history(past, "--outcome", "answered", "--json") == DONE
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["outcome"], each["tool_error"]) for each in rows] == [("answered", False), ("answered", True)]
+
+
 def test_a_file_that_is_not_there_is_refused_unless_it_has_calls(
     past: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,9 +38,17 @@ class Recorded:
         return search(self.index, CallFilter(**wanted))
 
 
-def call(audit: Audit, item: str = "create_issue", *, outcome: str = "answered", **fields: Any) -> int:
+def call(
+    audit: Audit, item: str = "create_issue", *, outcome: str = "answered", tool_error: bool = False, **fields: Any
+) -> int:
     """Write a decision and, unless it is empty, its outcome; the number of the decision."""
     seq = audit.write("decision", **{**FIELDS, "verdict": "allow", "item": item, **fields})
     if outcome:
-        audit.write("outcome", server="github", outcome=outcome, of=seq, micros=12_500, bytes=99)
+        end(audit, seq, outcome, tool_error=tool_error)
     return seq
+
+
+def end(audit: Audit, seq: int, outcome: str = "answered", *, tool_error: bool = False) -> None:
+    """Write the outcome of the decision with this number."""
+    told = {"tool_error": True} if tool_error else {}
+    audit.write("outcome", server="github", outcome=outcome, of=seq, micros=12_500, bytes=99, **told)

@@ -22,7 +22,7 @@ from host.history.forgotten import forget
 from host.history.index import Bounds, HistoryIndex, HistoryUnavailable, as_time
 from host.history.search import CallFilter, search
 
-from .kit import Recorded, call
+from .kit import Recorded, call, end
 
 
 def items(rows: list[HistoryCall]) -> list[str]:
@@ -241,6 +241,41 @@ def test_an_index_of_another_version_is_built_again_and_a_link_is_not_followed(r
         recorded.rows()
     assert items(recorded.rows()) == ["one"]
     assert target.read_bytes() == b""
+
+
+def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> None:
+    """It says of no call that its tool failed, whatever the audit says, which is read again. Rows stay whose file is
+    gone."""
+    with open_audit(recorded.audit) as audit:
+        call(audit, "gone")
+        path = audit.path
+    with open_audit(recorded.audit) as audit:
+        call(audit, "fails", tool_error=True)
+        late = call(audit, "late", outcome="")
+        audit.rotate()
+        end(audit, late, tool_error=True)
+        call(audit, "last")
+    assert len(recorded.rows()) == 4
+    assert path is not None
+    path.unlink()
+    recorded.index.close()
+    with closing(sqlite3.connect(recorded.state / "history.db")) as former:
+        former.execute("ALTER TABLE call DROP COLUMN tool_error")
+        former.execute("PRAGMA user_version = 3")
+    other = recorded.open()
+    for index in (recorded.index, other):
+        while index.read_on():
+            pass
+        index.trim()
+        rows = {row["item"]: (row["outcome"], row["tool_error"]) for row in search(index, CallFilter())}
+        assert rows == {
+            "gone": ("answered", False),
+            "fails": ("answered", True),
+            "late": ("answered", True),
+            "last": ("answered", False),
+        }
+        assert index.rebuilds == 0
+    other.close()
 
 
 def test_two_processes_keep_one_index(recorded: Recorded) -> None:

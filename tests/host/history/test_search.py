@@ -14,7 +14,7 @@ from host.history.search import CallFilter, call_named, configurations, later_th
 from .kit import Recorded, call
 
 CALLS: tuple[dict[str, Any], ...] = (
-    {"item": "a", "principal": "alice", "agent": "agent 1.2", "verdict": "allow"},
+    {"item": "a", "principal": "alice", "agent": "agent 1.2", "verdict": "allow", "tool_error": True},
     {"item": "b", "principal": "", "client": "ci, session x", "process": {"program": "code", "pid": 7}},
     {"item": "c", "principal": "bob", "agent": "agent-x", "server": "gh", "outcome": "error 504"},
     {"item": "d", "principal": "bob", "verdict": "deny", "outcome": ""},
@@ -40,6 +40,7 @@ CALLS: tuple[dict[str, Any], ...] = (
         ({"outcome": "error 504"}, "c"),
         ({"outcome": "err"}, ""),
         ({"outcome": "answered"}, "ba"),
+        ({"outcome": "tool error"}, "a"),
         ({"outcome": "pending"}, "e"),
         ({"outcome": "unknown"}, ""),
         ({"caller": "bob", "verdict": "allow"}, "ec"),
