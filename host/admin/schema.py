@@ -113,15 +113,16 @@ class ServerStatus(TypedDict):
 
 class ServerRow(ServerStatus):
     """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
-    is an average over some ten calls, `p50_ms` and `p95_ms` are percentiles of the last hour; `restarts` counts how
-    often it became ready again; `tokens` is an estimate of what its tools cost a model; `unmatched` are rules that
-    match nothing that it offers; `uncounted` is the number of tools whose claims do not count, though a rule wants
-    some; `left_out` are definitions that clients could not read; `list_problems` are sentences about lists that could
-    not be read, or have something wrong. `settings`: what is started or reached, the keys in effect, and the names of
-    variables or headers, without their values; a line each. `sandbox`: what its program is given, and what holds it in
-    that, if it was started, or that it runs as the user; empty if it is none. `sandbox_open`: a person has to choose
-    about that (`SandboxRequest`). `login_failed`: why the last login that was begun at this host came to nothing, until
-    another one is begun; empty if it did not."""
+    is an average over some ten calls, `p50_ms` and `p95_ms` are percentiles of the last hour; `tool_errors` counts the
+    calls that were answered with the result of a tool which says that it failed, which are not among the `failed`;
+    `restarts` counts how often it became ready again; `tokens` is an estimate of what its tools cost a model;
+    `unmatched` are rules that match nothing that it offers; `uncounted` is the number of tools whose claims do not
+    count, though a rule wants some; `left_out` are definitions that clients could not read; `list_problems` are
+    sentences about lists that could not be read, or have something wrong. `settings`: what is started or reached, the
+    keys in effect, and the names of variables or headers, without their values; a line each. `sandbox`: what its
+    program is given, and what holds it in that, if it was started, or that it runs as the user; empty if it is none.
+    `sandbox_open`: a person has to choose about that (`SandboxRequest`). `login_failed`: why the last login that was
+    begun at this host came to nothing, until another one is begun; empty if it did not."""
 
     trust: str
     latency_ms: float | None
@@ -131,6 +132,7 @@ class ServerRow(ServerStatus):
     tokens: int
     calls: int
     failed: int
+    tool_errors: int
     bytes_in: int
     in_flight: int
     held: int
@@ -391,11 +393,12 @@ class ServerLog(TypedDict):
 
 class TrafficRow(TypedDict):
     """The calls of a server that ended in the minute, or quarter of an hour, from Unix time `t`, and the percentiles of
-    their durations: null if none was answered."""
+    their durations: null if none was answered. `tool_errors` were answered, and are not among the `failed`."""
 
     t: int
     calls: int
     failed: int
+    tool_errors: int
     p50_ms: float | None
     p95_ms: float | None
 

@@ -432,6 +432,7 @@ class StateReader:
             "tokens": model_tokens(sum(len(each.exported) for each in self._catalog.entries_of(spec.id, Kind.TOOL))),
             "calls": traffic.calls,
             "failed": traffic.failed,
+            "tool_errors": traffic.tool_errors,
             "bytes_in": traffic.size,
             "in_flight": self._gate.decision_log.in_flight[spec.id],
             "held": held,

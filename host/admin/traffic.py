@@ -25,23 +25,32 @@ class _Span:
     """The calls that ended within some time from `begin`, a number of seconds of Unix time. `times` counts those that
     were answered by the class of their duration."""
 
-    __slots__ = ("begin", "calls", "failed", "times")
+    __slots__ = ("begin", "calls", "failed", "times", "tool_errors")
 
     def __init__(self, begin: int) -> None:
         self.begin = begin
         self.calls = 0
         self.failed = 0
+        self.tool_errors = 0
         self.times: dict[int, int] = {}
 
     def add(self, other: _Span) -> None:
         self.calls += other.calls
         self.failed += other.failed
+        self.tool_errors += other.tool_errors
         for each, count in other.times.items():
             self.times[each] = self.times.get(each, 0) + count
 
     def row(self) -> TrafficRow:
         p50, p95 = percentiles(self.times)
-        return {"t": self.begin, "calls": self.calls, "failed": self.failed, "p50_ms": p50, "p95_ms": p95}
+        return {
+            "t": self.begin,
+            "calls": self.calls,
+            "failed": self.failed,
+            "tool_errors": self.tool_errors,
+            "p50_ms": p50,
+            "p95_ms": p95,
+        }
 
 
 class Traffic:
@@ -49,6 +58,7 @@ class Traffic:
 
     Attributes:
         calls, failed: requests that ended, and those of them that failed, with an error of the server or otherwise.
+        tool_errors: those that were answered with the result of a tool which says that the call failed.
         size: bytes of results.
         latency: seconds, a moving average over some ten answered calls; None before the first.
         restarts: how often the server became ready again.
@@ -57,6 +67,7 @@ class Traffic:
     def __init__(self) -> None:
         self.calls = 0
         self.failed = 0
+        self.tool_errors = 0
         self.size = 0
         self.latency: float | None = None
         self.restarts = 0
@@ -81,6 +92,9 @@ class Traffic:
             self.latency = seconds if self.latency is None else 0.9 * self.latency + 0.1 * seconds
             each = int(PARTS_OF_DOUBLE * log2(1 + seconds * 1e6))
             span.times[each] = span.times.get(each, 0) + 1
+            if event.tool_error:
+                self.tool_errors += 1
+                span.tool_errors += 1
         elif event.outcome != "called off":
             self.failed += 1
             span.failed += 1

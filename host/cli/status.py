@@ -162,8 +162,10 @@ def _traffic(server: Mapping[str, Any]) -> list[str]:
     if not server["calls"]:
         return []
     failed = f", {server['failed']} failed" if server["failed"] else ""
+    if server.get("tool_errors"):  # hosts of former versions do not say it, nor what follows
+        failed += f", {counted(server['tool_errors'], 'tool error')}"
     said = [f"{counted(server['calls'], 'call')}{failed}"]
-    if server.get("p50_ms") is not None:  # hosts of former versions do not say it
+    if server.get("p50_ms") is not None:
         said.append(f"p50 {server['p50_ms']:.1f} ms, p95 {server['p95_ms']:.1f} ms")
     if server.get("restarts"):
         said.append(counted(server["restarts"], "restart"))

@@ -269,6 +269,7 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "tokens": 1234,
         "calls": 12,
         "failed": 1,
+        "tool_errors": 2,
         "in_flight": 0,
         "bytes_in": 52_300,
         "held": 1,

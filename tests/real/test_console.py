@@ -283,7 +283,7 @@ async def test_many_servers_are_a_table_whose_rows_lead_to_their_pages() -> None
             for id, event in (("s3", "RequestCompleted"), ("s3", "ServerReady"), ("s4", "RequestCompleted"))
         ],
     )
-    row: TrafficRow = {"t": 1_790_000_040, "calls": 3, "failed": 1, "p50_ms": 4.2, "p95_ms": 40.0}
+    row: TrafficRow = {"t": 1_790_000_040, "calls": 3, "failed": 1, "tool_errors": 2, "p50_ms": 4.2, "p95_ms": 40.0}
     state: StateRow = {"t": 1.0, "until": 2.0, "state": EVIL, "text": EVIL, "count": 7}
     admin.traffic = {"now": 1_790_000_100.0, "minutes": [row], "quarters": [row], "states": [state]}
 
@@ -309,11 +309,11 @@ async def test_many_servers_are_a_table_whose_rows_lead_to_their_pages() -> None
         page.locator("#server-list > .row:visible").first.get_by_text("Its last hour and day").click()
         plots = page.get_by_role("img")
         expect(plots).to_have_count(2)
-        assert "3 calls, 1 failed; at most 3 at a time, p95 at most 40 ms" in (
+        assert "3 calls, 1 failed, 2 tool errors; at most 3 at a time, p95 at most 40 ms" in (
             plots.first.get_attribute("aria-label") or ""
         )
         page.get_by_text("As a table").first.click()
-        expect(page.locator("figure td")).to_have_text(["3", "1", "4.2 ms", "40 ms"])
+        expect(page.locator("figure td")).to_have_text(["3", "1", "2", "4.2 ms", "40 ms"])
         states = page.get_by_role("list", name="The last states of s3")
         expect(states).to_contain_text("<img src=x")
         expect(states).to_contain_text("7 times")

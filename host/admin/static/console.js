@@ -870,7 +870,7 @@ const loginTries = new Map(); // by server: how many logins were asked for
 
 const FEW_SERVERS = 3; // servers whose pages are all open; of more, a table leads to them
 const COLUMNS = [["id", "Server"], ["state", "State"], ["entries", "Entries"], ["calls", "Calls"], ["failed", "Errors"],
-  ["p50_ms", "p50"], ["p95_ms", "p95"], ["restarts", "Restarts"], ["tokens", "Tokens"]];
+  ["tool_errors", "Tool errors"], ["p50_ms", "p50"], ["p95_ms", "p95"], ["restarts", "Restarts"], ["tokens", "Tokens"]];
 const opened = new Set(); // servers whose page was opened in the table
 let order = { by: "", down: false };
 
@@ -916,7 +916,7 @@ function showTable(servers) {
         showServers(state.servers || []);
       }, { "data-part": `sort-${by}` })))));
   const rows = sorted.map((s) => ({ id: s.id, state: s.state, warns: (s.warnings || []).length + (s.list_problems || []).length + (s.left_out || []).length, open: opened.has(s.id),
-    cells: [String(sum(s.entries)), String(s.calls), String(s.failed), ms(s.p50_ms), ms(s.p95_ms), String(s.restarts), number(s.tokens || 0)] }));
+    cells: [String(sum(s.entries)), String(s.calls), String(s.failed), String(s.tool_errors), ms(s.p50_ms), ms(s.p95_ms), String(s.restarts), number(s.tokens || 0)] }));
   keep($("server-rows"), rows, (each) => each.id, tableRow, null, fillRow);
 }
 
@@ -1006,7 +1006,10 @@ function svg(tag, props, ...children) {
   return made;
 }
 
-/** Calls as bars, those that failed over them, and the 95th percentile as a line: `count` parts of `step` seconds. */
+/** How many of these calls failed, and how many were answered by a tool that says that it failed. */
+const failures = (each) => `${each.failed} failed${each.tool_errors ? `, ${plural(each.tool_errors, "tool error")}` : ""}`;
+
+/** Calls as bars, those that failed over them, tool errors on top of these, and the 95th percentile as a line: `count` parts of `step` seconds. */
 function plot(label, rows, now, step, count) {
   const begin = (Math.floor(now / step) - count + 1) * step;
   const most = Math.max(1, ...rows.map((each) => each.calls));
@@ -1014,17 +1017,18 @@ function plot(label, rows, now, step, count) {
   const width = 600 / count;
   const at = (each) => ((each.t - begin) / step) * width;
   const bar = (look, each, part) => svg("rect", { class: look, x: at(each), y: HEIGHT * (1 - part / most), width: width * 0.85, height: (HEIGHT * part) / most },
-    svg("title", {}, `${clock(each.t)}: ${plural(each.calls, "call")}, ${each.failed} failed, p95 ${ms(each.p95_ms)}`));
+    svg("title", {}, `${clock(each.t)}: ${plural(each.calls, "call")}, ${failures(each)}, p95 ${ms(each.p95_ms)}`));
   const points = rows.filter((each) => each.p95_ms !== null).map((each) => `${at(each) + width / 2},${HEIGHT * (1 - each.p95_ms / slowest)}`);
   const calls = sum(rows.map((each) => each.calls));
-  const failed = sum(rows.map((each) => each.failed));
-  const said = `${label}: ${plural(calls, "call")}, ${failed} failed; at most ${most} at a time, p95 at most ${rows.length ? ms(slowest) : "–"}`;
+  const all = { failed: sum(rows.map((each) => each.failed)), tool_errors: sum(rows.map((each) => each.tool_errors)) };
+  const said = `${label}: ${plural(calls, "call")}, ${failures(all)}; at most ${most} at a time, p95 at most ${rows.length ? ms(slowest) : "–"}`;
   return h("figure", {}, svg("svg", { viewBox: `0 0 600 ${HEIGHT}`, role: "img", "aria-label": said, preserveAspectRatio: "none" },
-    ...rows.map((each) => bar("calls", each, each.calls)), ...rows.filter((each) => each.failed).map((each) => bar("failed", each, each.failed)),
+    ...rows.map((each) => bar("calls", each, each.calls)), ...rows.filter((each) => each.tool_errors).map((each) => bar("tools", each, each.failed + each.tool_errors)),
+    ...rows.filter((each) => each.failed).map((each) => bar("failed", each, each.failed)),
     points.length > 1 && svg("polyline", { class: "slow", points: points.join(" ") })), h("figcaption", { class: "soft" }, said),
   folded("more", `table-${label}`, "As a table", () => h("table", { class: "numeric" }, h("caption", { class: "unseen" }, label),
-    h("thead", {}, h("tr", {}, ["From", "Calls", "Failed", "p50", "p95"].map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, [...rows].reverse().map((each) => h("tr", {}, h("th", { scope: "row" }, time(each.t)), [each.calls, each.failed, ms(each.p50_ms), ms(each.p95_ms)].map((text) => h("td", {}, text))))))));
+    h("thead", {}, h("tr", {}, ["From", "Calls", "Failed", "Tool errors", "p50", "p95"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, [...rows].reverse().map((each) => h("tr", {}, h("th", { scope: "row" }, time(each.t)), [each.calls, each.failed, each.tool_errors, ms(each.p50_ms), ms(each.p95_ms)].map((text) => h("td", {}, text))))))));
 }
 
 function serverTraffic(id) {
@@ -1174,7 +1178,7 @@ function serverRow(s) {
     needsLogin && s.login_failed ? h("p", { class: "warn" }, "The last login came to nothing: ", foreign(s.login_failed)) : null,
     h("dl", { class: "numbers" },
       figure("p50", ms(s.p50_ms)), figure("p95", ms(s.p95_ms)),
-      figure("Calls", s.calls), figure("Failed", s.failed, s.failed ? "some-bad" : null), figure("In flight", s.in_flight),
+      figure("Calls", s.calls), figure("Failed", s.failed, s.failed ? "some-bad" : null), figure("Tool errors", s.tool_errors), figure("In flight", s.in_flight),
       figure("Restarts", s.restarts), figure("Tokens", number(s.tokens || 0)),
       s.bytes_in === undefined ? null : figure("Received", bytes(s.bytes_in)), figure("Held back", s.held, s.held ? "some-ask" : null)),
     [...(s.list_problems || []), ...(s.left_out || []).map((each) => `${each} is left out: clients could not read it`), ...(s.warnings || [])].map((text) => h("p", { class: "warn" }, foreign(text))),

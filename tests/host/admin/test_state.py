@@ -406,7 +406,7 @@ async def test_traffic_is_counted() -> None:
         client = await host.world.client()
         await client.call("gh__get_x")
         (shown,) = (await host.admin.reader.state())["servers"]
-        assert (shown["calls"], shown["failed"], shown["in_flight"]) == (1, 0, 0)
+        assert (shown["calls"], shown["failed"], shown["tool_errors"], shown["in_flight"]) == (1, 0, 0, 0)
         assert shown["latency_ms"] is not None
         assert shown["latency_ms"] >= 0
         assert shown["p50_ms"] == shown["p95_ms"] is not None

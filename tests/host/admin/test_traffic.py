@@ -12,8 +12,8 @@ from host.journal import RequestCompleted
 BEGIN = 1_790_000_000 // QUARTER * QUARTER
 
 
-def call(seconds: float = 0.01, outcome: str = "answered") -> RequestCompleted:
-    return RequestCompleted("a", "tool", "x", "desk", "allow", outcome, seconds, 10)
+def call(seconds: float = 0.01, outcome: str = "answered", *, tool_error: bool = False) -> RequestCompleted:
+    return RequestCompleted("a", "tool", "x", "desk", "allow", outcome, seconds, 10, tool_error=tool_error)
 
 
 def test_calls_are_kept_by_minutes_and_by_quarters_of_an_hour() -> None:
@@ -30,6 +30,20 @@ def test_calls_are_kept_by_minutes_and_by_quarters_of_an_hour() -> None:
         (BEGIN + 2 * QUARTER, 40),
     ]
     assert (traffic.calls, traffic.failed, traffic.size) == (160, 80, 1600)
+
+
+def test_an_error_of_a_tool_is_no_failure_and_has_a_count_of_its_own() -> None:
+    """The server did answer, and that took its time."""
+    traffic = Traffic()
+    for at in range(2 * QUARTER // MINUTE):
+        for outcome, tool_error in (("answered", True), ("answered", False), ("failed", False)):
+            traffic.add(call(outcome=outcome, tool_error=tool_error), BEGIN + at * MINUTE)
+    now = BEGIN + 2 * QUARTER
+    for rows, each in ((traffic.minutes(now), 1), (traffic.quarters(now), QUARTER // MINUTE)):
+        told = {(row["calls"], row["failed"], row["tool_errors"]) for row in rows}
+        assert told == {(3 * each, each, each)}
+    assert (traffic.calls, traffic.failed, traffic.tool_errors) == (90, 30, 30)
+    assert traffic.latency is not None
 
 
 def test_no_more_than_a_day_is_kept() -> None:

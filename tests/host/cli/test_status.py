@@ -175,7 +175,7 @@ def test_servers_have_their_state_and_its_reason(capsys: pytest.CaptureFixture[s
     _show(Terminal(io.StringIO()), HOST)
     said = capsys.readouterr().out
     assert "1 of 2 ready" in said
-    traffic = "12 calls, 1 failed; p50 38.1 ms, p95 76.2 ms; 2 restarts"
+    traffic = "12 calls, 1 failed, 2 tool errors; p50 38.1 ms, p95 76.2 ms; 2 restarts"
     assert f"  time                 ready    2025-11-25; {traffic}\n" in said
     assert f"  bad                  failed   it exited with status 1: \\x1b[31mno key; {traffic}\n" in said
     assert "colonnade ask" not in said
