@@ -26,7 +26,7 @@ from host.admin.host_admin import HostAdmin
 from host.admin.login import ConsoleSessions
 from host.admin.socket import RefusedPeers, open_admin_socket
 from host.admin.status import status
-from host.admin.web import allowed_hosts, console_app, console_url
+from host.admin.web import WebDoor, allowed_hosts, console_url
 from host.audit.retention import Retention
 from host.audit.stream import unblocked
 from host.audit.writer import Audit, keep_audit, open_audit
@@ -784,7 +784,7 @@ def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
     def on_crash(problem: Exception) -> None:
         host.runtime.journal.note(InternalError("the web console", problem))
 
-    return console_app(
+    return WebDoor(
         host.admin,
         host.console_sessions,
         allowed_hosts(address, port),
@@ -792,7 +792,7 @@ def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
         on_crash,
         host.runtime.gate.decision_log.record_attempt,
         partial(trio.to_thread.run_sync, partial(refuse_sender, hosts=host.records)),
-    )
+    ).serve
 
 
 # Signals

@@ -60,7 +60,6 @@ from host.jsonrpc.raw import DECODE_ERRORS
 from host.wire.asgi import (
     NO_CONNECTION_MESSAGE,
     RETRY_AFTER,
-    ASGIApp,
     ClientGone,
     Headers,
     Receive,
@@ -126,15 +125,7 @@ def console_url(host: str, port: int, code: str, confirmation: str = "") -> str:
     return f"http://{name}:{port}{CONSOLE_PATH}#{code}{place}"
 
 
-def console_app(
-    api: AdminApi,
-    sessions: ConsoleSessions,
-    hosts: Collection[str],
-    stop: trio.Event,
-    on_crash: Callable[[Exception], None],
-    record_attempt: Callable[[Attempt], None],
-    refuse_sender: RefuseSender,
-) -> ASGIApp:
+class WebDoor:
     """The app, which answers the paths of the console and nothing else.
 
     Args:
@@ -144,17 +135,14 @@ def console_app(
         record_attempt: takes each request that its own page did not send, or whose link or session is not valid.
         refuse_sender: judges who opens a session.
     """
-    return WebDoor(api, AdminApp(api, on_crash), sessions, frozenset(hosts), stop, record_attempt, refuse_sender).serve
 
-
-class WebDoor:
     def __init__(
         self,
         api: AdminApi,
-        app: AdminApp,
         sessions: ConsoleSessions,
-        hosts: frozenset[str],
+        hosts: Collection[str],
         stop: trio.Event,
+        on_crash: Callable[[Exception], None],
         record_attempt: Callable[[Attempt], None],
         refuse_sender: RefuseSender,
     ) -> None:
@@ -162,7 +150,7 @@ class WebDoor:
         self._refuse_sender = refuse_sender
         self._refusals = RefusedPeers(api.record_refused_peer)
         self._record_attempt = record_attempt
-        self._app = app
+        self._app = AdminApp(api, on_crash)
         self._sessions = sessions
         self._hosts = hosts
         self._stop = stop

@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from config import Channel
 from host.admin.login import ConsoleSessions
 from host.admin.schema import HistoryList, HistoryReader, LoginProposal, StateRow, TrafficRow
-from host.admin.web import allowed_hosts, console_app, console_url
+from host.admin.web import WebDoor, allowed_hosts, console_url
 from host.notify.notices import page_to
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
@@ -90,7 +90,7 @@ class Host:
         self.stop = trio.Event()
         names = allowed_hosts("127.0.0.1", self.port)
         refuse = partial(trio.to_thread.run_sync, partial(refuse_sender, hosts=Path("/nonexistent")))
-        self.app = console_app(admin, self.sessions, names, self.stop, fail, lambda _: None, refuse)
+        self.app = WebDoor(admin, self.sessions, names, self.stop, fail, lambda _: None, refuse).serve
 
     @property
     def origin(self) -> str:

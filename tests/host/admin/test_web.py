@@ -20,7 +20,7 @@ from host.admin.api import ROUTES
 from host.admin.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
 from host.admin.schema import REQUESTS, HistoryList, HistoryReader
 from host.admin.socket import MAX_REFUSALS_RECORDED
-from host.admin.web import MAX_STREAMS, MAX_UNDER_WAY, RefuseSender, allowed_hosts, console_app, console_url
+from host.admin.web import MAX_STREAMS, MAX_UNDER_WAY, RefuseSender, WebDoor, allowed_hosts, console_url
 from host.attempts import Attempt, Reason
 from host.wire.asgi import CLAIM, HEARTBEAT_INTERVAL, ASGIApp
 from host.wire.descent import PeerProcess
@@ -94,9 +94,9 @@ async def admit(*addresses: object) -> None:
 async def open_page(admin: FakeAdminApi | None = None, refuse: RefuseSender = admit) -> AsyncIterator[Page]:
     sessions, stop = ConsoleSessions(trio.current_time), trio.Event()
     attempts: list[Attempt] = []
-    app = console_app(
+    app = WebDoor(
         admin or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop, fail, attempts.append, refuse
-    )
+    ).serve
     async with trio.open_nursery() as nursery:
         page = Page(app, nursery, sessions, stop)
         page.attempts = attempts
