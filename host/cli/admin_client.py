@@ -9,7 +9,7 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX, SOCKET_SUFFIX
 from host.cli.exit_codes import CommandFailed
 from host.cli.terminal import announced
-from host.wire.descent import credentials
+from host.wire.descent import DescentUnknown, ancestry, credentials
 from host.wire.port import unix_address
 
 TIMEOUT = 10.0
@@ -51,9 +51,34 @@ class RunningHost:
     timeout: float = TIMEOUT
 
     @property
+    def starter(self) -> str:
+        """The name of the program that started the host, as a desktop host does; empty if it cannot be determined."""
+        from host.sanitize import visible
+
+        try:
+            _, parent, *_ = ancestry(self.pid)
+        except (DescentUnknown, ValueError):
+            return ""
+        return visible(parent.name)
+
+    @property
+    def process(self) -> str:
+        """The process of the host, with the program that started it: it tells hosts of one configuration apart."""
+        return f"process {self.pid}" + (f", started by {self.starter}" if self.starter else "")
+
+    @property
     def is_in_background(self) -> bool:
         """Whether a relay has started it: it serves no client but those of relays, and ends by itself."""
         return self.problem is None and not self.stdio and not self.endpoint
+
+    def servers(self) -> Mapping[str, str]:
+        """The ids of its servers, each with the prefix of its names."""
+        return {str(server["id"]): str(server["prefix"]) for server in self.state()["servers"]}
+
+    def state(self) -> Mapping[str, Any]:
+        """The state as of the admin API."""
+        state: Mapping[str, Any] = self.get("state")
+        return state
 
     def get(self, path: str) -> Any:
         """Get what the admin API has at a path, which is relative to the version.

@@ -29,7 +29,8 @@ from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.names import CONFIRMATION
 
 if TYPE_CHECKING:
-    from host.cli.targets import DecisionScope, RunningTarget
+    from host.cli.admin_client import RunningHost
+    from host.cli.targets import DecisionScope
 
 
 _LOOK_INTERVAL = 0.5
@@ -80,7 +81,7 @@ def ask(selection: Selection, id: str | None, answer: str | None, arguments: str
     raise CommandFailed(f"there is no confirmation {id} (any more): it was answered, was cancelled, or is void")
 
 
-def _answer(target: RunningTarget, confirmation: Mapping[str, Any], answer: str, arguments: str) -> str:
+def _answer(target: RunningHost, confirmation: Mapping[str, Any], answer: str, arguments: str) -> str:
     """Send the decision and return what was done, in one sentence. Raises CommandFailed."""
     seconds = None
     answer = _WORDS.get(answer, answer)
@@ -129,7 +130,7 @@ def _takes_tool(confirmation: Mapping[str, Any]) -> bool:
     return bool(confirmation["whole_session"] or confirmation.get("whole_time"))  # an earlier host has no times
 
 
-def _list(targets: Sequence[RunningTarget]) -> int:
+def _list(targets: Sequence[RunningHost]) -> int:
     rows = [(target, each) for target in targets for each in target.state()["confirmations"]]
     for target, row in rows:
         _show_row(row, _place(targets, target))
@@ -140,7 +141,7 @@ def _list(targets: Sequence[RunningTarget]) -> int:
     return DONE
 
 
-def _place(targets: Sequence[RunningTarget], target: RunningTarget) -> str:
+def _place(targets: Sequence[RunningHost], target: RunningHost) -> str:
     """The host of a confirmation, if there are several."""
     return target.process if len(targets) > 1 else ""
 
@@ -260,18 +261,18 @@ def _stay(scope: DecisionScope) -> NoReturn:
 def _watch(scope: DecisionScope, looked_at: set[Path], feed: _PendingFeed) -> None:
     """Add hosts that start while others run. `looked_at`: the sockets that were there before the hosts of the feed were
     found. A folder is read each time; hosts are asked only if there is a new socket in it."""
-    known = {target.host.path for target in feed.targets}
+    known = {target.path for target in feed.targets}
     seen = looked_at | known
     while not feed.ended.wait(_LOOK_INTERVAL):
         if new := scope.sockets() - seen:
             seen |= new
             for target in scope.find():
-                if target.host.path not in known:
-                    known.add(target.host.path)
+                if target.path not in known:
+                    known.add(target.path)
                     feed.add(target)
 
 
-def _follow(targets: Sequence[RunningTarget], watch: Callable[[_PendingFeed], None] | None = None) -> int:
+def _follow(targets: Sequence[RunningHost], watch: Callable[[_PendingFeed], None] | None = None) -> int:
     """Show the calls that were refused and can still be answered, and new confirmations until interrupted; on a
     terminal, ask for the answer to each. `watch` runs in a thread, and may add hosts."""
     _announce(targets, targets)
@@ -290,7 +291,7 @@ def _follow(targets: Sequence[RunningTarget], watch: Callable[[_PendingFeed], No
     return DONE
 
 
-def _announce(targets: Sequence[RunningTarget], among: Sequence[RunningTarget]) -> None:
+def _announce(targets: Sequence[RunningHost], among: Sequence[RunningHost]) -> None:
     """Say that the confirmations of hosts are waited for, and which calls they have refused."""
     configs = dict.fromkeys(target.config for target in targets)
     print(f"Waiting for confirmations of {', '.join(configs)}; Ctrl-C ends it.", flush=True)
@@ -306,11 +307,11 @@ class _PendingFeed:
     """The waiting confirmations of several hosts, each once. A thread for each host reads its events; a pipe wakes a
     reader of the terminal, who waits for a line at the same time."""
 
-    def __init__(self, targets: Sequence[RunningTarget]) -> None:
-        self._updates: queue.SimpleQueue[tuple[RunningTarget, list[dict[str, Any]] | None]] = queue.SimpleQueue()
-        self._waiting: dict[str, tuple[RunningTarget, dict[str, Any]]] = {}
+    def __init__(self, targets: Sequence[RunningHost]) -> None:
+        self._updates: queue.SimpleQueue[tuple[RunningHost, list[dict[str, Any]] | None]] = queue.SimpleQueue()
+        self._waiting: dict[str, tuple[RunningHost, dict[str, Any]]] = {}
         self._shown: set[str] = set()
-        self.targets: list[RunningTarget] = []
+        self.targets: list[RunningHost] = []
         self._announced = len(targets)
         self._running = 0
         self.ended = threading.Event()
@@ -318,29 +319,29 @@ class _PendingFeed:
         for target in targets:
             self._begin(target)
 
-    def add(self, target: RunningTarget) -> None:
+    def add(self, target: RunningHost) -> None:
         """Another host, in any thread."""
         self._put(target, [])
 
-    def _begin(self, target: RunningTarget) -> None:
+    def _begin(self, target: RunningHost) -> None:
         self.targets.append(target)
         self._running += 1
         threading.Thread(target=self._read, args=(target,), daemon=True).start()
 
-    def _read(self, target: RunningTarget) -> None:
+    def _read(self, target: RunningHost) -> None:
         try:
-            for sections in target.host.follow():
+            for sections in target.follow():
                 if "confirmations" in sections:
                     self._put(target, sections["confirmations"])
         except CommandFailed as problem:
             print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
         self._put(target, None)
 
-    def _put(self, target: RunningTarget, confirmations: list[dict[str, Any]] | None) -> None:
+    def _put(self, target: RunningHost, confirmations: list[dict[str, Any]] | None) -> None:
         self._updates.put((target, confirmations))
         os.write(self._waker, b".")
 
-    def next(self) -> tuple[RunningTarget, dict[str, Any]] | None:
+    def next(self) -> tuple[RunningHost, dict[str, Any]] | None:
         """The next waiting confirmation that was not shown; None when no host is left."""
         while True:
             for id, pending in self._waiting.items():
@@ -375,7 +376,7 @@ class _PendingFeed:
         self._waiting |= {each["id"]: (target, each) for each in confirmations if each["state"] == "waiting"}
 
 
-def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str, Any]) -> None:
+def _prompt(feed: _PendingFeed, target: RunningHost, confirmation: Mapping[str, Any]) -> None:
     """Take the answer from the terminal, unless the confirmation ends before.
 
     Only what is typed after the prompt counts. The prompt comes a moment after the confirmation: a key that is meant

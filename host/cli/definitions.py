@@ -136,7 +136,7 @@ def _approve_list(
     """Show all definitions of a server that no person has approved, and approve them."""
     from host.cli.targets import only
 
-    target = only([each for each in targets if server in each.servers()] or targets)
+    target = only(targets, server)
     rows = target.post("definitions/list", server=server)["definitions"]
     held = [each for each in _compared_state(target)["held"] if each["server"] == server and not each["rejected"]]
     automatic = [row for row in rows if row["standing"] == "approved" and not (row["counts"] or row["denied"])]

@@ -121,7 +121,7 @@ def _list_clients(selection: Selection, *, as_json: bool) -> int:
     from host.cli.terminal import Terminal
 
     targets = selection.scope().running()
-    hosts = [{"config": each.config, "pid": each.pid, **each.host.get("clients")} for each in targets]
+    hosts = [{"config": each.config, "pid": each.pid, **each.get("clients")} for each in targets]
     if as_json:
         print(json.dumps(hosts, indent=2))
     else:

@@ -97,14 +97,13 @@ def explain(
 
     targets = scope.all()
     if outward is None and not named:
-        target = only([each for each in targets if server in each.servers()] or targets)
+        target = only(targets, server)
         return _explain_server(target, str(server), whose, as_json)
     if outward is None:
         server, (kind, name) = str(server), named[0]
     else:
         server, kind, name = entry_named(targets, outward, whose)
-    targets = [target for target in targets if server in target.servers()] or targets
-    target = only(targets)
+    target = only(targets, server)
     explanation = target.post("explain", server=server, kind=kind, name=name, arguments=parsed, **whose)
     return _tell(target, server, explanation, as_json)
 

@@ -23,7 +23,7 @@ def sandbox(selection: Selection, server: str, choice: str | None) -> int:
     from host.cli.targets import only
 
     targets = selection.scope().all()
-    target = only([each for each in targets if server in each.servers()] or targets)
+    target = only(targets, server)
     if choice is not None:
         print(target.post("servers/sandbox", server=server, sandbox=choice)["done"])
         return DONE

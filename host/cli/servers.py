@@ -19,7 +19,7 @@ from host.cli.names import SERVER
 from host.cli.terminal import Terminal, printable
 
 if TYPE_CHECKING:
-    from host.cli.targets import RunningTarget
+    from host.cli.admin_client import RunningHost
     from host.storage.directory import State
 
 INSTALL_TIMEOUT = 1200.0
@@ -108,7 +108,7 @@ def install(selection: Selection, server: str) -> int:
     So it gets the newest version that its command permits. If that is another one than before, or other files, the
     server is held until you approve it. Without a network, what is installed stays.
     """
-    targets = [replace(each, host=replace(each.host, timeout=INSTALL_TIMEOUT)) for each in _targets(selection, server)]
+    targets = [replace(each, timeout=INSTALL_TIMEOUT) for each in _targets(selection, server)]
     for target in targets[:1]:  # hosts of one configuration share what is installed
         print(target.post("servers/control", server=server, action="install")["done"])
     for target in targets[1:]:
@@ -179,14 +179,14 @@ def offer_reload(state: State, file: Path, new: Collection[str] = (), *, asks: b
     return Served(bool(targets), frozenset(waiting - {""}), last)
 
 
-def _waiting(target: RunningTarget) -> Sequence[Mapping[str, Any]]:
+def _waiting(target: RunningHost) -> Sequence[Mapping[str, Any]]:
     """The changes in the file of a running host that wait for a person, as it is by now."""
     target.post("configuration/reload", apply=False)
     changes: Sequence[Mapping[str, Any]] = target.state()["configuration"]
     return changes
 
 
-def _reload(target: RunningTarget, shown: str | None) -> None:
+def _reload(target: RunningHost, shown: str | None) -> None:
     print(f"{target.config}: {target.post('configuration/reload', shown=shown)['done']}")
     for row in target.state()["servers"]:
         for rule in row["unmatched"]:
@@ -211,7 +211,7 @@ def _control(selection: Selection, server: str, action: str) -> int:
     return DONE
 
 
-def _targets(selection: Selection, server: str) -> list[RunningTarget]:
+def _targets(selection: Selection, server: str) -> list[RunningHost]:
     """The only running host, or those with this server: several can serve the same configuration.
 
     Raises:

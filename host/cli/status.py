@@ -19,7 +19,7 @@ from host.cli.exit_codes import DONE, CommandFailed
 from host.cli.terminal import Terminal, columns, printable
 
 if TYPE_CHECKING:
-    from host.cli.targets import RunningTarget
+    from host.cli.admin_client import RunningHost
 
 
 WATCH_INTERVAL = 2.0
@@ -63,10 +63,10 @@ def status(selection: Selection, as_json: bool, watch: float | None) -> int:
         time.sleep(watch)  # noqa: TID251 - no event loop runs here
 
 
-def _ask(target: RunningTarget, *, is_repeated: bool) -> Mapping[str, Any] | None:
+def _ask(target: RunningHost, *, is_repeated: bool) -> Mapping[str, Any] | None:
     """The status of a host. None if it cannot be asked and will be looked for again, which is said."""
     try:
-        status: Mapping[str, Any] = target.host.get("status")
+        status: Mapping[str, Any] = target.get("status")
     except CommandFailed as problem:
         if not is_repeated:
             raise
@@ -93,7 +93,7 @@ def _fitting(text: str, width: int, height: int) -> str:
     return "".join(lines[:shown]) + f"… {counted(len(lines) - shown, 'more line')}\n"
 
 
-def _show_all(terminal: Terminal, told: Sequence[tuple[RunningTarget, Mapping[str, Any]]], state: str) -> None:
+def _show_all(terminal: Terminal, told: Sequence[tuple[RunningHost, Mapping[str, Any]]], state: str) -> None:
     from host.relay import log_path
 
     if not told:
@@ -101,7 +101,7 @@ def _show_all(terminal: Terminal, told: Sequence[tuple[RunningTarget, Mapping[st
     for number, (target, host) in enumerate(told):
         if number:
             print()
-        log = log_path(state, target.config) if target.host.is_in_background else ""
+        log = log_path(state, target.config) if target.is_in_background else ""
         _show(terminal, host, target.starter, log)
 
 

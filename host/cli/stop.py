@@ -15,7 +15,7 @@ from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.terminal import announced
 
 if TYPE_CHECKING:
-    from host.cli.targets import RunningTarget
+    from host.cli.admin_client import RunningHost
     from host.storage.directory import State
 
 STOP_TIMEOUT = 20.0
@@ -36,22 +36,22 @@ def stop(selection: Selection, yes: bool) -> int:
     """
     scope = selection.scope()
     targets = scope.running()
-    if not yes and any(each.host.is_in_background for each in targets):
-        targets = [each for each in targets if each.host.is_in_background]
+    if not yes and any(each.is_in_background for each in targets):
+        targets = [each for each in targets if each.is_in_background]
     if len(configs := {each.config: None for each in targets}) > 1:
         raise CommandFailed(f"several hosts run; say which one with --config FILE: {'; '.join(configs)}")
     ended = [_stop(each, scope.state, yes=yes) for each in targets]
     return DONE if all(ended) else FAILED
 
 
-def _stop(target: RunningTarget, state: State, *, yes: bool) -> bool:
+def _stop(target: RunningHost, state: State, *, yes: bool) -> bool:
     """Whether the host has ended."""
-    if not (yes or target.host.is_in_background):
+    if not (yes or target.is_in_background):
         text = f"{target.config}: no relay started this host ({target.process})"
         if not (sys.stdin.isatty() and is_confirmed(f"{text}. End it?")):
             print(f"colonnade: {text}; --yes ends it", file=sys.stderr)
             return False
-    status = target.host.get("status")
+    status = target.get("status")
     clients = status["clients"]
     os.kill(target.pid, signal.SIGTERM)
     deadline = time.monotonic() + status.get("drain", 0.0) + STOP_TIMEOUT
@@ -62,13 +62,13 @@ def _stop(target: RunningTarget, state: State, *, yes: bool) -> bool:
                 return False
             time.sleep(_POLL_INTERVAL)  # noqa: TID251 - no event loop runs here
     said = f"{target.config}: process {target.pid} has ended"
-    if clients and target.host.is_in_background:
+    if clients and target.is_in_background:
         said += f"; the relays of {counted(clients, 'client')} start another one"
     print(said)
     return True
 
 
-def _is_running(target: RunningTarget, state: State) -> bool:
+def _is_running(target: RunningHost, state: State) -> bool:
     """Whether the host holds its record, which it does until its servers have ended."""
     from host.wire.descent import running_hosts
 

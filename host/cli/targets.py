@@ -33,14 +33,13 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
-from host.sanitize import visible
 from host.slices import run_within
 from host.storage.choice import open_chosen_store
 from host.storage.directory import State
 from host.storage.store import StateError
 from host.subject import Item
 from host.views import EVERYTHING, View
-from host.wire.descent import DescentUnknown, ancestry, refusal_reason, this_process
+from host.wire.descent import refusal_reason, this_process
 
 
 @contextmanager
@@ -72,45 +71,6 @@ class DecisionTarget(Protocol):
 
     def post(self, path: str, **body: object) -> Any:
         """The result of a request to the admin API."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunningTarget:
-    """A running host."""
-
-    host: RunningHost
-
-    @property
-    def config(self) -> str:
-        return self.host.config
-
-    @property
-    def pid(self) -> int:
-        return self.host.pid
-
-    @property
-    def starter(self) -> str:
-        """The name of the program that started the host, as a desktop host does; empty if it cannot be determined."""
-        try:
-            _, parent, *_ = ancestry(self.pid)
-        except (DescentUnknown, ValueError):
-            return ""
-        return visible(parent.name)
-
-    @property
-    def process(self) -> str:
-        """The process of the host, with the program that started it: it tells hosts of one configuration apart."""
-        return f"process {self.pid}" + (f", started by {self.starter}" if self.starter else "")
-
-    def servers(self) -> Mapping[str, str]:
-        return {str(server["id"]): str(server["prefix"]) for server in self.state()["servers"]}
-
-    def state(self) -> Mapping[str, Any]:
-        state: Mapping[str, Any] = self.host.get("state")
-        return state
-
-    def post(self, path: str, **body: object) -> Any:
-        return self.host.post(path, **body)
 
 
 class StoredTarget:
@@ -211,7 +171,7 @@ class DecisionScope:
     state: State
     config: Path | None
 
-    def running(self) -> list[RunningTarget]:
+    def running(self) -> list[RunningHost]:
         """The running hosts. Problems with others are printed.
 
         Raises:
@@ -224,14 +184,14 @@ class DecisionScope:
             )
         return targets
 
-    def find(self) -> list[RunningTarget]:
+    def find(self) -> list[RunningHost]:
         """The running hosts, perhaps none. Problems with others are printed."""
-        targets: list[RunningTarget] = []
+        targets: list[RunningHost] = []
         for host in find_hosts(self.state.path):
             if host.problem is not None:
                 print(f"colonnade: the host of process {host.pid}: {host.problem}", file=sys.stderr)
             elif self.config is None or host.config == os.path.realpath(self.config):
-                targets.append(RunningTarget(host))
+                targets.append(host)
         return targets
 
     def sockets(self) -> set[Path]:
@@ -250,12 +210,14 @@ class DecisionScope:
         return [StoredTarget(self.state, source) for source in sources]
 
 
-def only(targets: Sequence[DecisionTarget]) -> DecisionTarget:
-    """The only one of these; none is guessed.
+def only(targets: Sequence[DecisionTarget], server: str | None = None) -> DecisionTarget:
+    """The only one of these, or of those with this server if there are such; none is guessed.
 
     Raises:
         CommandFailed: there is none, or there are several.
     """
+    if server is not None:
+        targets = [target for target in targets if server in target.servers()] or targets
     if len(targets) != 1:
         known = "; ".join(target.config for target in targets)
         raise CommandFailed(f"say which configuration with --config FILE: {known or 'none is known'}")

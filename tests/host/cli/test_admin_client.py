@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,6 +104,15 @@ def test_what_a_dead_host_left_is_removed(folder: Path) -> None:
 )
 def test_a_host_without_an_endpoint_runs_in_the_background(facts: dict[str, Any], background: bool) -> None:
     assert RunningHost(Path("x.sock"), 12, **facts).is_in_background == background
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent of a process is known on Linux alone")
+def test_hosts_of_one_configuration_are_told_apart_by_the_program_that_started_each() -> None:
+    mine = RunningHost(Path("x.sock"), os.getpid())
+    parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+    assert mine.process == f"process {os.getpid()}, started by {parent}"
+    no_process = RunningHost(Path("x.sock"), 2**30)
+    assert (no_process.process, no_process.starter) == (f"process {2**30}", "")
 
 
 def http_answer(status: int, data: bytes) -> bytes:

@@ -14,10 +14,10 @@ from typing import IO, Any, cast
 
 import pytest
 
+from host.cli.admin_client import RunningHost as FoundHost
 from host.cli.command_line import run
 from host.cli.confirmations import _answer, _PendingFeed, _prompt, _show
 from host.cli.exit_codes import DONE, FAILED, INTERRUPTED, UNREACHED, CommandFailed
-from host.cli.targets import RunningTarget
 from tests.host.admin.test_socket import RunningHost, running_host
 from tests.kit.admin import NOW, arguments, confirmation
 from tests.real.running import COLONNADE, until
@@ -105,7 +105,7 @@ def test_a_tool_is_allowed_for_a_time_where_there_is_a_token_and_no_session() ->
             posted.append(body)
             return {"done": path}
 
-    target = cast(RunningTarget, Target())
+    target = cast(FoundHost, Target())
     without: dict[str, Any] = {
         "session": False,
         "whole_session": False,
@@ -177,7 +177,7 @@ def test_a_word_of_every_day_is_an_answer(word: str, answer: str) -> None:
             posted.append(body["answer"])
             return {"done": path}
 
-    _answer(cast(RunningTarget, Target()), confirmation(), word, "exact")
+    _answer(cast(FoundHost, Target()), confirmation(), word, "exact")
     assert posted == [answer]
 
 
@@ -347,7 +347,7 @@ def test_what_is_typed_before_anybody_can_have_read_a_confirmation_answers_nothi
         terminal.seat({r"to leave it\)\? ": "n"})
 
     monkeypatch.setattr("host.cli.confirmations._let_reflexes_pass", press)
-    _prompt(cast(_PendingFeed, Feed()), cast(RunningTarget, Target()), confirmation())
+    _prompt(cast(_PendingFeed, Feed()), cast(FoundHost, Target()), confirmation())
     assert posted == ["deny"]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from host.cli.admin_client import RunningHost
 from host.cli.exit_codes import FAILED, UNREACHED, CommandFailed
 from host.cli.explain import entry_named
-from host.cli.targets import DecisionScope, RunningTarget, StoredTarget, as_command_failures, only
+from host.cli.targets import DecisionScope, StoredTarget, as_command_failures, only
 from host.storage.store import StateError
 from tests.host.admin.test_socket import running_host
 
@@ -47,17 +45,8 @@ def test_of_several_hosts_of_one_configuration_one_is_asked(stopped: Stopped) ->
     with running_host(stopped.state.run), running_host(stopped.state.run):
         assert len(scope.running()) == 2
         [target] = scope.all()
-        assert isinstance(target, RunningTarget)
+        assert isinstance(target, RunningHost)
         assert target.config == "/home/me/colonnade.yaml"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the parent of a process is known on Linux alone")
-def test_hosts_of_one_configuration_are_told_apart_by_the_program_that_started_each() -> None:
-    mine = RunningTarget(RunningHost(Path("x.sock"), os.getpid()))
-    parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
-    assert mine.process == f"process {os.getpid()}, started by {parent}"
-    no_process = RunningTarget(RunningHost(Path("x.sock"), 2**30))
-    assert (no_process.process, no_process.starter) == (f"process {2**30}", "")
 
 
 def test_a_host_that_refuses_is_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +74,14 @@ def test_none_of_several_configurations_is_guessed(stopped: Stopped) -> None:
         only(targets)
     with pytest.raises(CommandFailed, match="none is known"):
         only([])
+
+
+def test_the_one_that_has_the_server_is_meant(stopped: Stopped) -> None:
+    having = StoredTarget(stopped.state, stopped.file)
+    targets = [StoredTarget(stopped.state, Path("/a.yaml")), having]
+    assert only(targets, "gh") is having
+    with pytest.raises(CommandFailed, match="say which configuration"):
+        only(targets, "other")
 
 
 @pytest.mark.parametrize(
