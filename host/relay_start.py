@@ -33,8 +33,9 @@ _KEPT = frozenset(
         *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUTF8"),
     ]
 )
-_KEPT_PREFIXES = ("LC_", "XDG_", "COLONNADE_")
-"""Besides RESTRICTING, the variables of a desktop host that the Colonnade which it starts keeps: none of its keys."""
+_KEPT_PREFIXES = ("LC_", "XDG_", "COLONNADE_", "OTEL_")
+"""Besides RESTRICTING, the variables of a desktop host that the Colonnade which it starts keeps: none of its keys, but
+what `OTEL_EXPORTER_OTLP_HEADERS` has for the collector of traces."""
 RESTRICTING = frozenset(
     [
         *("AMP_SETTINGS_FILE", "CLAUDE_CODE_PLUGIN_CACHE_DIR", "CLAUDE_CONFIG_DIR", "CODEX_HOME"),

@@ -237,6 +237,7 @@ def test_a_host_gets_no_descriptor_of_a_desktop_host(tmp_path: Path, monkeypatch
 
 def test_the_host_that_is_started_keeps_no_key_of_a_desktop_host() -> None:
     kept = {"HOME": "h", "PATH": "p", "LANG": "C", "LC_ALL": "C", "XDG_RUNTIME_DIR": "/run", "https_proxy": "p"}
+    kept |= {"OTEL_EXPORTER_OTLP_ENDPOINT": "u", "OTEL_TRACES_SAMPLER": "s"}
     keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "CLAUDE_CODE_MESSAGING_TOKEN": "t", "LD_PRELOAD": "x"}
     assert host_environment(kept | keys | {"TOKEN": "t"}, {"TOKEN", "UNSET"}) == kept | {"TOKEN": "t"}
 
