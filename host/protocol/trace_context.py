@@ -63,8 +63,12 @@ def read_context(traceparent: str | None, tracestate: str | None, baggage: str |
     if version == "ff" or trace_id == _NO_TRACE or span_id == _NO_SPAN or (version == "00" and rest):
         return None
     state = tracestate if tracestate and len(tracestate) <= MAX_TRACESTATE and _TRACESTATE.fullmatch(tracestate) else ""
-    more = baggage if baggage and len(baggage) <= MAX_BAGGAGE and _BAGGAGE.fullmatch(baggage) else ""
-    return TraceContext(trace_id, span_id, bool(int(flags, 16) & SAMPLED), state, more)
+    return TraceContext(trace_id, span_id, bool(int(flags, 16) & SAMPLED), state, read_baggage(baggage))
+
+
+def read_baggage(baggage: str | None) -> str:
+    """The baggage of a peer, which needs no trace (W3C Baggage); empty if it is wrong."""
+    return baggage if baggage and len(baggage) <= MAX_BAGGAGE and _BAGGAGE.fullmatch(baggage) else ""
 
 
 def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
@@ -74,6 +78,14 @@ def context_in(params: Mapping[str, Raw] | None) -> TraceContext | None:
         return None
     found = members(meta)
     return read_context(*(text_at(found, key) for key in KEYS))
+
+
+def baggage_in(params: Mapping[str, Raw] | None) -> str:
+    """The baggage in the `_meta` of a request; empty if there is none."""
+    meta = (params or {}).get(META)
+    if meta is None or bytes(meta).find(b'"baggage"') < 0 or not is_object(meta):
+        return ""
+    return read_baggage(text_at(members(meta), BAGGAGE))
 
 
 def without_context(params: Mapping[str, Raw]) -> dict[str, Raw]:

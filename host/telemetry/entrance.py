@@ -45,7 +45,7 @@ async def open_telemetry(config: Config, journal: Journal, *, metrics: bool = Tr
 
         try:
             traces = Traces(content=config.traces.content)
-        except ValueError as problem:
+        except (ValueError, RuntimeError) as problem:
             raise StateError(f"traces: a variable OTEL_* has a value that the SDK refuses: {problem}") from None
         journal.observer = traces if counts is None else Both(counts, traces)
     try:

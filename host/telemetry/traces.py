@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import Span, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
@@ -46,7 +46,17 @@ from host.peer.outstanding import PeerError
 from host.peer.peer import Peer, SendRequest
 from host.protocol.meta import META
 from host.protocol.methods import PROMPTS_GET, TARGETED, TOOLS_CALL
-from host.protocol.trace_context import KEYS, TRACEPARENT, TraceContext, context_in, read_context, with_context
+from host.protocol.trace_context import (
+    BAGGAGE,
+    TRACEPARENT,
+    TRACESTATE,
+    TraceContext,
+    baggage_in,
+    context_in,
+    read_baggage,
+    read_context,
+    with_context,
+)
 from host.telemetry.counts import CANCELLED, EXECUTE_TOOL, KNOWN_METHODS, OTHER, TOOL_ERROR, transport_to
 from host.upstream.results import is_error
 from host.url import Url
@@ -60,12 +70,15 @@ MAX_CONTENT = 16 * 1024
 """Characters of a name in a span; and of arguments, of a result or of a URI, if the configuration has them there."""
 FLUSH_TIMEOUT = 5.0
 """Seconds that a host which ends waits for its last spans to be sent."""
-_TRACED, _OF_HTTP = "traced", "http_context"
-"""Keys of what is kept with a request: a `TracedAnswer`, and the context of its headers."""
+_TRACED, _OF_HTTP, _BAGGAGE = "traced", "http_context", "http_baggage"
+"""Keys of what is kept with a request: a `TracedAnswer`, and the context of its headers, or their baggage alone."""
 _LENGTH, _MADE = 32 + 16, 100
 """Characters of the ids of a trace and of a span in it, and how many of such are made at once."""
 _LIMIT = 2**64
 _EMPTY = Context()
+_NO_TRACE = TraceContext("", "", False)
+_PROTOCOL = "http/protobuf"
+_LOG = logging.getLogger("colonnade")
 _OF_HTTP_TRANSPORT = {"network.protocol.name": "http"}
 _NAMED = {TOOLS_CALL.name: "gen_ai.tool.name", PROMPTS_GET.name: "gen_ai.prompt.name"}
 
@@ -74,11 +87,11 @@ class _Sampler:
     """Decides by `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, as the SDK does."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        name = environ.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").strip().lower()
+        name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
         self.follows_parent = name.startswith("parentbased_")
         root = name.removeprefix("parentbased_")
         if root not in ("always_on", "always_off", "traceidratio"):
-            logging.getLogger("colonnade").warning("OTEL_TRACES_SAMPLER: %r is not known; every trace is sampled", name)
+            _LOG.warning("OTEL_TRACES_SAMPLER: %r is not known; every trace is sampled", name)
             self.follows_parent, root = True, "always_on"
         ratio = float(root == "always_on")
         if root == "traceidratio":
@@ -89,8 +102,22 @@ class _Sampler:
         bound = TraceIdRatioBased.get_bound_for_rate(ratio)
         self.bound = "g" if bound >= _LIMIT else f"{bound:016x}"
         """Traces are sampled whose ids end with less, as texts."""
-        if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        self.begins_traces = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
+        """Otherwise what has no context gets none: one that is not sampled would have servers record nothing."""
+        if not self.begins_traces:
             self.follows_parent, self.bound = False, ""
+
+
+def _has_exporter(environ: Mapping[str, str]) -> bool:
+    """Whether spans are sent. They are sent by OTLP, as protobuf over HTTP; what else the variables want is told."""
+    for name, known in (
+        ("OTEL_TRACES_EXPORTER", ("otlp", "none")),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", (_PROTOCOL,)),
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", (_PROTOCOL,)),
+    ):
+        if (wanted := environ.get(name, "").strip().lower()) and wanted not in known:
+            _LOG.warning("%s: %r is not known; spans are sent by OTLP, as %s", name, wanted, _PROTOCOL)
+    return environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() != "none"
 
 
 class _Ids(RandomIdGenerator):
@@ -109,7 +136,7 @@ class TracedAnswer(Struct, gc=False):
     Attributes:
         hop: To the client.
         span: None if the trace is not sampled.
-        context: What requests to servers are called from.
+        context: What requests to servers are called from. Without a trace it has no ids.
     """
 
     trace_id: str
@@ -147,7 +174,7 @@ class TracedAsking(TracedAnswer):
             attributes = {"mcp.method.name": self.method, **_of_hop(self.hop)}
             self.below = self.start(self.method, context, SpanKind.CLIENT, attributes)
             context = _context_of(self.below, context)
-        return with_context(params, context)
+        return with_context(params, context) if context.trace_id else params
 
     def end(self, answer: Success | Failure | None) -> None:
         if self.below is not None:
@@ -209,11 +236,11 @@ class Traces:
         """Digits for ids, and the number of those that are not used yet."""
         self._transports: dict[str, Literal["tcp", "pipe"]] = {}
         """By server, the transport to it."""
-        name = environ.get("OTEL_SERVICE_NAME") or "colonnade"
+        name = OTELResourceDetector().detect().attributes.get(SERVICE_NAME) or "colonnade"
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: VERSION})
         # Sampling was decided when it is asked.
         self._provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids)
-        if exporter is not None or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "none":
+        if exporter is not None or _has_exporter(environ):
             self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("colonnade", VERSION)
 
@@ -225,16 +252,22 @@ class Traces:
     def received(self, parsed: ParsedInput, headers: Headers) -> None:
         """Keep the context that the headers of a message have."""
         message = parsed.message
-        if type(message) is Request and headers.one(TRACEPARENT) is not None:
-            context = read_context(*(headers.one(key) for key in KEYS))
+        if type(message) is Request and (headers.all(TRACEPARENT) or headers.all(BAGGAGE)):
+            # Lists may stand in several headers (RFC 9110, 5.3).
+            state, baggage = (",".join(headers.all(name)) for name in (TRACESTATE, BAGGAGE))
+            context = read_context(headers.one(TRACEPARENT), state, baggage)
             if context is not None:
                 message.__dict__[_OF_HTTP] = context
+            elif alone := read_baggage(baggage):
+                message.__dict__[_BAGGAGE] = alone
 
     def answering(self, request: Request, hop: Hop = UNKNOWN_HOP) -> TracedAnswer:
         found, kept = request.params_members, request.__dict__
         in_meta = context_in(found) if found and META in found else None
         in_headers: TraceContext | None = kept.get(_OF_HTTP)
         parent = in_meta or in_headers
+        if parent is None and not self._sampler.begins_traces:
+            return TracedAnswer("", request.method, hop, None, _NO_TRACE)
         method, span, context = request.method, None, self._unsampled(parent)
         if context is None:
             name = method if method in KNOWN_METHODS else OTHER
@@ -242,6 +275,10 @@ class Traces:
             links = [Link(_span_context(in_headers))] if in_meta is not None and in_headers is not None else None
             span = self._start(name, parent, SpanKind.SERVER, attributes, links)
             context = _context_of(span, parent)
+        if parent is None:
+            baggage = baggage_in(found) if found and META in found else ""
+            if baggage or _BAGGAGE in kept:
+                context = replace(context, baggage=baggage or kept[_BAGGAGE])
         traced = kept[_TRACED] = TracedAnswer(context.trace_id, method, hop, span, context)
         return traced
 
@@ -333,6 +370,8 @@ class Traces:
         parent, said = None if traced is None else traced.context, context_in(params)
         if said is not None and parent is not None and said.trace_id == parent.trace_id:
             parent = replace(said, sampled=parent.sampled)
+        if parent is None and not self._sampler.begins_traces:
+            return TracedAsking("", method, UNKNOWN_HOP, None, _NO_TRACE, self._start)
         span, context = None, self._unsampled(parent)
         if context is None:
             attributes = {"mcp.method.name": method, "colonnade.server": server}

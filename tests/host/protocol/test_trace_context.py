@@ -16,6 +16,7 @@ from host.protocol.trace_context import (
     MAX_BAGGAGE,
     MAX_TRACESTATE,
     TraceContext,
+    baggage_in,
     context_in,
     read_context,
     with_context,
@@ -129,3 +130,4 @@ def test_a_meta_without_one_says_none(meta: bytes) -> None:
     assert context_in({"_meta": Raw(meta)}) is None
     assert context_in(None) is None
     assert context_in({"x": encode("traceparent")}) is None
+    assert baggage_in({"_meta": Raw(meta.replace(b"traceparent", b"baggage"))}) == baggage_in(None) == ""

@@ -44,9 +44,16 @@ async def test_requests_are_observed_as_the_file_says(
         assert isinstance(journal.observer, Traces) == (config.traces is not None)
 
 
-async def test_a_wrong_variable_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")
-    with pytest.raises(StateError, match=r"OTEL_\* .* OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be .* got many"):
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT must be .* got many"),
+        ("OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER", "'many' not found"),
+    ],
+)
+async def test_a_wrong_variable_is_a_sentence(variable: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "many")
+    with pytest.raises(StateError, match=rf"OTEL_\* .*{said}"):
         async with open_telemetry(TRACES, Journal()):
             pass
 

@@ -20,11 +20,12 @@ from trio.testing import MockClock
 from config import Consent, Elicitation, Limits, Verdict
 from host.client_process import ClientProcess
 from host.journal import ConfirmationRequested, DecisionMade, RequestCompleted, ServerRequestRefused
-from host.jsonrpc.messages import ErrorBody, Request
+from host.jsonrpc.messages import ErrorBody, ParsedInput, Request
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
-from host.protocol.trace_context import TraceContext, context_in, with_context
+from host.protocol.trace_context import KEYS, TraceContext, context_in, with_context
 from host.telemetry.traces import Traces
+from host.wire.asgi import Headers
 from tests.kit.asgi import LATEST, Connection, open_http_app
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_client
@@ -151,6 +152,31 @@ async def test_headers_say_the_context_if_meta_does_not() -> None:
         assert [f"{link.context.trace_id:032x}" for link in linked.links] == [TRACE]
 
 
+@pytest.mark.parametrize("environ", [{}, OFF])
+async def test_baggage_goes_on_without_a_trace(environ: dict[str, str]) -> None:
+    async with traced(environ) as host:
+        for meta, headers, expected in (
+            ({"baggage": "user=x"}, {"baggage": "user=y"}, "user=x"),
+            ({"traceparent": "00-made-up-01"}, {"baggage": "user=y"}, "user=y"),
+            ({"baggage": "\x00"}, {}, ""),
+            ({}, {"traceparent": PARENT}, ""),
+        ):
+            await host.call(meta=meta, **headers)
+            assert context_of(host).baggage == expected
+
+
+async def test_lists_in_several_headers_are_one() -> None:
+    traces = Traces(environ=OFF, exporter=InMemorySpanExporter())
+    request = Request(1, "ping")
+    names = "traceparent", "tracestate", "baggage", "tracestate", "baggage"
+    values = UNSAMPLED, "a=1", "k=v", "b=2", "l=w"
+    headers = Headers((name.encode(), value.encode()) for name, value in zip(names, values, strict=True))
+    traces.received(ParsedInput(request, None), headers)
+    context = traces.answering(request).context
+    assert (context.trace_id, context.state, context.baggage) == (TRACE, "a=1,b=2", "k=v,l=w")
+    await traces.close()
+
+
 @pytest.mark.parametrize(
     "meta", [{}, {"traceparent": UNSAMPLED, "tracestate": "v=1"}, {"traceparent": "00-made-up-01"}]
 )
@@ -175,6 +201,7 @@ async def test_what_is_not_sampled_has_no_spans_and_goes_on(meta: dict[str, str]
         ("traceidratio", "1", True, True),
         ("traceidratio", "much", True, True),
         ("made up", "", True, True),
+        ("", "", True, True),
     ],
 )
 async def test_the_variables_say_what_is_sampled(sampler: str, argument: str, of_own: bool, of_sampled: bool) -> None:
@@ -213,11 +240,46 @@ async def test_a_ratio_samples_the_traces_that_the_sdk_samples(ratio: float) -> 
 
 
 async def test_a_switched_off_sdk_makes_no_spans_and_lets_contexts_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It adds none: a server would record nothing in a trace that is not sampled."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     async with traced({"OTEL_SDK_DISABLED": "True"}) as host:
         assert "result" in await host.call(meta={"traceparent": PARENT})
-        assert host.spans() == []
         assert context_of(host).traceparent == PARENT
+        assert "result" in await host.call(meta={"baggage": "user=x"})
+        assert host.heard[-1]["_meta"].keys() & set(KEYS) == {"baggage"}
+        assert host.spans() == []
+    traces = Traces(environ={"OTEL_SDK_DISABLED": "true"}, exporter=InMemorySpanExporter())
+    assert traces.asking("a", "2025-11-25", "roots/list", {}, 3, Request(1, "tools/call")).sent({}) == {}
+    await traces.close()
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({}, "colonnade"),
+        ({"OTEL_SERVICE_NAME": "", "OTEL_RESOURCE_ATTRIBUTES": "service.name=gateway,service.namespace=n"}, "gateway"),
+        ({"OTEL_SERVICE_NAME": "edge", "OTEL_RESOURCE_ATTRIBUTES": "service.name=gateway"}, "edge"),
+    ],
+)
+async def test_the_variables_name_the_service(
+    environ: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in environ.items():
+        monkeypatch.setenv(key, value)
+    traces = Traces(exporter=InMemorySpanExporter())
+    assert traces._provider.resource.attributes["service.name"] == name
+    await traces.close()
+
+
+async def test_another_exporter_or_protocol_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    wanted = {"OTEL_TRACES_EXPORTER": "console", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    for environ in (wanted, {"OTEL_TRACES_EXPORTER": "None", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}):
+        traces = Traces(environ=environ)
+        await traces.close()
+    assert caplog.messages == [
+        "OTEL_TRACES_EXPORTER: 'console' is not known; spans are sent by OTLP, as http/protobuf",
+        "OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' is not known; spans are sent by OTLP, as http/protobuf",
+    ]
 
 
 async def test_one_in_a_hundred_is_one_in_a_hundred() -> None:
