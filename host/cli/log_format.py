@@ -38,7 +38,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
         fields["logger"] = record.name
     else:
         fields |= {"part": event.part, "event": _CAPITAL.sub("_", type(event).__name__).lower()}
-        fields |= {name: value for name, value in _members(event).items() if value not in ("", [], None)}
+        fields |= {name: value for name, value in _members(event).items() if value not in ("", (), None)}
         if held := getattr(record, "held", 0):
             fields["held"] = held
     if record.exc_info:

@@ -60,8 +60,12 @@ def test_each_event_is_of_a_part_and_each_part_has_one() -> None:
 
 def test_an_event_in_json_has_its_members_without_empty_ones(log: logging.Logger) -> None:
     attempt = Attempt(Reason.DENIED, "tool", "rm\n", "127.0.0.1", client="desk \u202e", server="gh")
-    call, refused, failed = logged(
-        log, CALL, AttemptRefused("gh", attempt, 3), ServerFailed("gh", "it ended", float("inf"))
+    call, refused, failed, reloaded = logged(
+        log,
+        CALL,
+        AttemptRefused("gh", attempt, 3),
+        ServerFailed("gh", "it ended", float("inf")),
+        ConfigReloaded("nothing has changed", accepted=True),
     )
     time = str(call.pop("time"))
     assert (time[10], time[-1], len(time)) == ("T", "Z", 24)
@@ -88,6 +92,7 @@ def test_an_event_in_json_has_its_members_without_empty_ones(log: logging.Logger
     )
     assert "principal" not in refused
     assert (failed["event"], failed["retry_in"]) == ("server_failed", None)
+    assert reloaded.keys() == {"time", "level", "message", "part", "event", "changes", "accepted", "complete"}
 
 
 def test_a_line_of_json_cannot_steer_a_terminal() -> None:
