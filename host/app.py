@@ -704,7 +704,7 @@ async def _open_metrics(
     if counts is None or address is None:
         yield
         return
-    host.live.follow(lambda config: counts.keep_only(config.servers))
+    host.live.follow(lambda config: counts.follow(config.servers))
     try:
         bound = bind(*address) if bound is None else bound
         host.clients.on_end = counts.on_client_left

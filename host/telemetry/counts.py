@@ -34,6 +34,8 @@ from host.journal import (
     MessageDropped,
     RequestCompleted,
     ServerFailed,
+    ServerHeld,
+    ServerNeedsLogin,
     ServerReady,
     ServerStopped,
     TokenNotRefreshed,
@@ -253,7 +255,8 @@ class HostCounts:
         journal.subscribe(lambda event: self._count(names.CONFIRMATIONS, event.server, event.answer), DecisionMade)
         journal.subscribe(self._on_ready, ServerReady)
         journal.subscribe(self._on_failed, ServerFailed)
-        journal.subscribe(lambda event: self._end_session(event.server), ServerStopped)
+        journal.subscribe(lambda event: self._end_session(event.server), ServerStopped, ServerHeld)
+        journal.subscribe(lambda event: self._end_session(event.server, OTHER), ServerNeedsLogin)
         journal.subscribe(lambda event: self._count(names.DROPPED, event.server, event.what), MessageDropped)
         for kind, outcome in ((LoggedIn, "done"), (LoginFailed, "failed"), (TokenNotRefreshed, "not refreshed")):
             journal.subscribe(partial(self._on_login, outcome), kind)
@@ -313,6 +316,13 @@ class HostCounts:
         sent, received = (Counter({labels: each[at] for labels, each in self._bytes.items()}) for at in (0, 1))
         return self._counts | {names.CALLS: calls, names.ARGUMENT_BYTES: sent, names.RESULT_BYTES: received}
 
+    def follow(self, servers: Mapping[str, ServerSpec]) -> None:
+        """Count for the servers of this configuration from now on; see `keep_only`."""
+        for id, spec in servers.items():
+            if spec.disabled:
+                self._end_session(id)
+        self.keep_only(servers)
+
     def keep_only(self, servers: Collection[str]) -> None:
         """Forget all servers but these, which a new configuration has. One that comes back begins at 0, also if calls
         of it have ended since it was removed."""
@@ -335,6 +345,7 @@ class HostCounts:
         self._count(names.ATTEMPTS, event.attempt.reason.value, by=event.count - 1 if event.count > 1 else 1)
 
     def _on_ready(self, event: ServerReady) -> None:
+        self._end_session(event.server)  # of a server that was restarted, which no event tells
         peer = self._peers.get(event.server)
         self._ready_since[event.server] = self.now(), "" if peer is None else peer.revision
         self._count(names.SERVER_STARTS, event.server)

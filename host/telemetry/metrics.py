@@ -39,7 +39,8 @@ from host.version import VERSION
 SHARED_FOR = 1.0
 """Seconds for which a text is given again: many programs that ask cost as much as one."""
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-_WANTS_OPENMETRICS = re.compile(r"application/openmetrics-text *(?:; *version=1\.0\.0 *)?(?:; *(?!version)|,|$)")
+_EXCLUDES_OPENMETRICS = re.compile(r"version *=(?! *\"?1\.0\.0\"?$)|q *= *0(\.0*)?$")
+"""A parameter with which the media type is another version, or not wanted (RFC 9110, 12.4.2)."""
 _STATES: tuple[ServerState, ...] = get_args(ServerState)
 _FAMILIES: dict[str, Any] = {
     "counter": CounterMetricFamily,
@@ -52,6 +53,14 @@ _LIMITS = (*(f"{float(each)}" for each in BUCKETS), "+Inf")
 Rows = list[tuple[Labels, Any]]
 """The rows of a metric: the values of its labels, and a number; of a histogram as `Durations` has it, of a summary how
 many there were and their sum."""
+
+
+def _wants_openmetrics(accept: str) -> bool:
+    for each in accept.lower().split(","):
+        kind, *parameters = map(str.strip, each.split(";"))
+        if kind == _OPENMETRICS.partition(";")[0] and not any(map(_EXCLUDES_OPENMETRICS.match, parameters)):
+            return True
+    return False
 
 
 class _Families(Collector):
@@ -114,7 +123,7 @@ class Metrics:
     async def text(self, accept: str) -> tuple[bytes, str]:
         """All of it, in the form that the `Accept` header wants, and the media type."""
         # The library takes any version from the header itself: one that is no number raises, and each has its own text.
-        encode, media_type = choose_encoder(_OPENMETRICS if _WANTS_OPENMETRICS.search(accept) else "")
+        encode, media_type = choose_encoder(_OPENMETRICS if _wants_openmetrics(accept) else "")
         async with self._making:
             made, text = self._text.get(media_type, (float("-inf"), b""))
             if (now := trio.current_time()) - made >= SHARED_FOR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from host.journal import (
     MessageDropped,
     RequestCompleted,
     ServerFailed,
+    ServerHeld,
+    ServerNeedsLogin,
     ServerReady,
     ServerStopped,
     TokenNotRefreshed,
@@ -276,6 +279,27 @@ async def test_events_are_counted(autojump_clock: MockClock) -> None:
         ("a", "_OTHER", ""): 7,
         ("a", "", ""): 0,
     }
+
+
+async def test_a_connection_to_a_server_is_told_however_it_ends(autojump_clock: MockClock) -> None:
+    journal = Journal()
+    found = HostCounts(journal, now=trio.current_time)
+    disabled = StdioServer(id="a", command=(Secret("x"),), disabled=True)
+
+    def totals() -> dict[str, float]:
+        """The seconds of those that have ended, by what their server is said to have done."""
+        return {error: row[-1] for (_, error, _), row in found.client_sessions.rows.items()}
+
+    for end, expected in (
+        (partial(journal.note, ServerNeedsLogin("a", "its token is over")), {"_OTHER": 1}),
+        (partial(journal.note, ServerReady("a", "", "", 0.1)), {"_OTHER": 1, "": 2}),  # a restart
+        (partial(journal.note, ServerHeld("a", "x", confined=False)), {"_OTHER": 1, "": 6}),
+        (partial(found.follow, {"a": disabled}), {"_OTHER": 1, "": 14}),
+    ):
+        journal.note(ServerReady("a", "", "", 0.1))
+        await trio.sleep(sum(expected.values()) - sum(totals().values()))
+        end()
+        assert totals() == expected
 
 
 async def test_a_call_that_nobody_watches_takes_no_step_more() -> None:

@@ -130,9 +130,16 @@ async def test_many_that_ask_get_one_text(mock_clock: MockClock) -> None:
         assert (await metrics.text(""))[0] is first
         assert openmetrics.endswith(b"# EOF\n")
         assert media_type.startswith("application/openmetrics-text")
-        for version in ("1.0.7", "2", "abc", "1.x", "", "0.0.1"):
-            assert (await metrics.text(f"application/openmetrics-text;version={version}"))[0] is first
-        for accept in ("application/openmetrics-text", "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1"):
+        for version in ("1.0.7", "2", "abc", "1.x", "", "0.0.1", "1.0.0;q=0.0"):
+            for space in ("", " "):
+                accept = f"application/openmetrics-text{space};{space}version={space}{version}"
+                assert (await metrics.text(accept))[0] is first
+        for accept in (
+            "application/openmetrics-text",
+            "application/openmetrics-text;version=1.0.0;q=0.5,*/*;q=0.1",
+            'Application/OpenMetrics-Text; escaping=underscores; version="1.0.0"; q=0.05',
+            "application/openmetrics-text;version=0.0.1,application/openmetrics-text;version=1.0.0",
+        ):
             assert (await metrics.text(f"text/html, {accept}"))[0] is openmetrics
         mock_clock.jump(SHARED_FOR)
         assert (await metrics.text(""))[0] is not first
