@@ -367,7 +367,7 @@ class RequestCompleted(Event, frozen=True, gc=False):
 
 class CallDenied(Event, frozen=True):
     """A call was refused because of its arguments: by a rule, or since readers could take them for others, or nobody
-    could confirm so long ones. `name`: as in `RequestCompleted`."""
+    could confirm so long ones. A long `name` is cut."""
 
     part: ClassVar = "calls"
     severity: ClassVar = Severity.WARNING

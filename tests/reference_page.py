@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import Any
 
 import click
-from msgspec import Struct
-from msgspec.structs import FieldInfo
-from msgspec.structs import fields as struct_fields
+from msgspec.structs import fields
 
 from config import schema
 from host import errors, journal
+from host.attempts import Attempt, Reason
 from host.cli.command_line import COMMANDS, colonnade
+from host.cli.log_format import fields_of
+from host.downstream import call_store
+from host.jsonrpc.messages import PARSE_ERROR
 
 HEAD = """# Reference
 
@@ -34,16 +36,16 @@ def page() -> str:
     parts += _keys(schema())
     parts += [
         "## Events of the log\n",
-        "`event` in [`--log-format json`](operations.md#watching-it), with its members.\n",
+        "What a line of [`--log-format json`](operations.md#watching-it) has as `event` and `part`, and its members "
+        "beside `time`, `level` and `message`. Empty members are left out. `held` is the number of lines like it that "
+        "were left out before it, and `exception` a traceback, which `internal_error` has.\n",
     ]
-    parts += ["| event | level | members | meaning |\n|---|---|---|---|\n" + "".join(_events())]
+    parts += ["| event | part | level | members | meaning |\n|---|---|---|---|---|\n" + "".join(_events())]
     parts += [
         "## Error codes\n",
-        "Of JSON-RPC errors from Colonnade itself. Those of servers are passed on as they came: ",
+        "Of JSON-RPC errors from Colonnade itself. Those of servers are passed on, [some of them as "
+        "others](revisions.md#errors). [Consent](consent.md#error-codes-for-the-client) says which are for what.\n",
     ]
-    parts[-1] += (
-        "[revisions](revisions.md). [Consent](consent.md#error-codes-for-the-client) says which are for what.\n"
-    )
     parts += ["| code | error | meaning |\n|---|---|---|\n" + "".join(_errors())]
     return "\n".join(parts)
 
@@ -102,29 +104,34 @@ def _type(node: dict[str, Any]) -> str:
 
 
 def _events() -> Iterator[str]:
-    for name, each in sorted(vars(journal).items()):
-        if inspect.isclass(each) and each.__module__ == journal.__name__ and hasattr(each, "part") and name != "Event":
-            found: tuple[Any, ...] = fields(each) if is_dataclass(each) else struct_fields(cast(type[Struct], each))
-            members = ", ".join(f"`{_name(field)}`" for field in found)
-            severity = vars(each).get("severity", journal.Severity.INFO)
+    for kind in sorted(journal.Event.__subclasses__(), key=lambda each: each.__name__):
+        if kind.__module__ == journal.__name__:
+            members = _logged(kind)
+            event, part = members.pop("event"), members.pop("part")
+            severity = vars(kind).get("severity", journal.Severity.INFO)
             level = severity.name.lower() if isinstance(severity, journal.Severity) else "either"
-            yield f"| `{name}` | {level} | {members} | {_meaning(each)} |\n"
+            named = ", ".join(f"`{name}`" for name in members)
+            yield f"| `{event}` | `{part}` | {level} | {named} | {_meaning(kind)} |\n"
 
 
-def _name(field: Any) -> str:
-    return str(field.encode_name if isinstance(field, FieldInfo) else field.name)
+def _logged(kind: type[journal.Event]) -> dict[str, Any]:
+    """The fields that the log has of an event none of whose members is empty."""
+    attempt = Attempt(Reason.DENIED, *["x"] * (len(fields(Attempt)) - 1))
+    event = kind(*(attempt if field.type is Attempt else "x" for field in fields(kind)))
+    return fields_of(logging.makeLogRecord({"event": event}))
 
 
 def _errors() -> Iterator[str]:
     found = [
-        each
-        for each in vars(errors).values()
-        if inspect.isclass(each)
-        and issubclass(each, errors.ColonnadeError)
-        and isinstance(getattr(each, "code", None), int)
+        (kind.code, kind.__name__, _meaning(kind))
+        for module in (errors, call_store)
+        for kind in vars(module).values()
+        if inspect.isclass(kind) and issubclass(kind, errors.ColonnadeError)
+        if kind.__module__ == module.__name__ and hasattr(kind, "code")
     ]
-    for each in sorted(found, key=lambda kind: (kind.code, kind.__name__)):
-        yield f"| {each.code} | `{each.__name__}` | {_meaning(each)} |\n"
+    found.append((PARSE_ERROR, "", "The message is not JSON, or beyond [a limit](operations.md#limits) of it."))
+    for code, name, meaning in sorted(found):
+        yield f"| {code} | {name and f'`{name}`'} | {meaning} |\n"
 
 
 def _meaning(kind: type) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from host.errors import ColonnadeError
+from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from tests import reference_page
 
 ROOT = Path(__file__).parent.parent
@@ -89,6 +91,18 @@ def test_each_dependency_at_runtime_is_imported_and_comes_not_merely_with_anothe
 def test_the_reference_is_that_of_the_code() -> None:
     """`python -m tests.reference_page > docs/reference.md` writes it anew."""
     assert (ROOT / "docs" / "reference.md").read_text("utf-8") == reference_page.page()
+
+
+def test_the_reference_has_each_error_code() -> None:
+    listed = set(re.findall(r"^\| (-?\d+) \|", reference_page.page(), re.MULTILINE))
+    by_number = {PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR}
+    assert {str(code) for code in by_number | codes(ColonnadeError)} - listed == set()
+
+
+def codes(kind: type[ColonnadeError]) -> set[int]:
+    """Those of the errors of a kind, wherever they are defined."""
+    own = {kind.code} if hasattr(kind, "code") else set()
+    return own.union(*map(codes, kind.__subclasses__()))
 
 
 def test_it_is_said_of_each_part_of_the_reference_whether_it_stays() -> None:

@@ -69,7 +69,7 @@ class UnknownTask(InvalidParams):
 
 
 class InternalFailure(ColonnadeError):
-    """The work raised an exception that is not a response."""
+    """Colonnade itself made a mistake: the work raised an exception that is not a response."""
 
     code = INTERNAL_ERROR
 
