@@ -5,8 +5,9 @@ others. The wheel is built from the sdist. uv installs it for each version of Py
 machine, and it is run there as a user does. `uvx` runs it, too, and pipx the sdist, of which pip builds another wheel.
 Exits with 1 if one of these fails, or if fewer than two versions of Python are here.
 
-Beside them is written what the wheel brings along: `build/wheels/sbom.json`, in CycloneDX. pip-audit looks all of it up
-where PyPI tells of vulnerabilities. One that is known fails; what could not be looked up is counted, and does not.
+Beside them is written what the wheel brings along with all extras: `build/wheels/sbom.json`, in CycloneDX. pip-audit
+looks all of it up where PyPI tells of vulnerabilities. One that is known fails; what could not be looked up is counted,
+and does not.
 
 Real clock: processes and registries take the time that they take.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +36,7 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 FEWEST = 2
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROGRAM = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+EXTRAS = ",".join(PYPROJECT["project"]["optional-dependencies"])
 SDIST = [each.removeprefix("/") for each in PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]]
 ADDED = {"PKG-INFO", "pyproject.toml", ".gitignore"}
 """Files that hatchling puts into each sdist."""
@@ -57,7 +60,7 @@ def main() -> int:
                 continue
             environment = Path(folder, version)
             run(UV, "venv", "--quiet", "--python", python, environment)
-            run(UV, "pip", "install", "--quiet", "--python", environment, f"{wheel}[postgres,metrics,otel]")
+            run(UV, "pip", "install", "--quiet", "--python", environment, f"{wheel}[{EXTRAS}]")
             print(f"Python {version}: {use(environment / 'bin' / 'colonnade', Path(folder, f'state-{version}'))}")
             tried.append(environment)
         print(f"uvx: {run(UV, 'tool', 'run', '--isolated', '--from', wheel, 'colonnade', '--version')}")
@@ -156,11 +159,19 @@ def write_sbom(environment: Path) -> str:
     tool = UV, "tool", "run", "--from", "cyclonedx-bom", "cyclonedx-py"
     main_component = "--pyproject", ROOT / "pyproject.toml"
     run(*tool, "environment", "--output-reproducible", *main_component, "-o", path, environment / "bin" / "python")
-    components = {each["name"].lower() for each in json.loads(path.read_text())["components"]}
-    wanted = {each.split(">")[0].split("[")[0].split("=")[0] for each in PYPROJECT["project"]["dependencies"]}
-    if not wanted <= components:
-        raise Failed(f"{path} lacks {sorted(wanted - components)}")
-    return f"sbom.json has {len(components)} packages"
+    document = json.loads(path.read_text())
+    installed = named(json.loads(run(UV, "pip", "list", "--format", "json", "--python", environment)))
+    main = document["metadata"]["component"]
+    main["version"] = installed.pop(main["name"])  # pyproject.toml says only where it is
+    if (components := named(document["components"])) != installed:
+        raise Failed(f"{path} and the environment differ in {sorted(components.items() ^ installed.items())}")
+    path.write_text(json.dumps(document, indent=2))
+    return f"sbom.json has {len(components)} packages of {main['name']} {main['version']}"
+
+
+def named(packages: list[dict[str, str]]) -> dict[str, str]:
+    """The versions of packages, by their names as PyPI compares them."""
+    return {re.sub(r"[-_.]+", "-", each["name"]).lower(): each["version"] for each in packages}
 
 
 def audit(environment: Path) -> str:
