@@ -123,6 +123,8 @@ def test_the_units_give_what_their_file_needs(tmp_path: Path, monkeypatch: pytes
         steps = (SYSTEMD / "colonnade.service").read_text()
         assert all(f"> {source}" in steps for source in credentials.values()), "it says how to make each"
         assert f"u {service['User'][0]} -" in (SYSTEMD / "sysusers.conf").read_text()
+    for options, place in re.findall(r"install (.*?) (/etc/\S+)", (SYSTEMD / "colonnade.service").read_text()):
+        assert "-D" in options.split() or place == "/etc/systemd/system/", "Debian has no such folder"
     services = {path.stem: unit(path) for path in SYSTEMD.rglob("*.service") if path.parent == SYSTEMD}
     assert "yes" in services["colonnade"]["MemoryDenyWriteExecute"]
     assert not {"MemoryDenyWriteExecute", "RestrictNamespaces"} & services["colonnade-programs"].keys()
