@@ -106,15 +106,19 @@ async def test_a_fleet_of_one_process_needs_no_inner_listener(stored_fleet: Stor
 LONGEST_PASS = 0.02
 """Seconds of its processor that a pass of the loop may take."""
 LONGEST_HOLD = 0.9 * ANSWER_LIMIT
-"""Seconds that a pass may take by the clock. A wait for an answer in it takes the whole limit, each time that the
-database is away; a machine whose processors are shared out holds a thread for half a second, at times."""
+"""Seconds for which it may be blocked. A wait for an answer in it takes the whole limit; a machine whose processors are
+shared out holds a thread for half a second at times, by way of another one that has the interpreter's lock."""
 
 
 async def test_a_blocked_loop_is_seen() -> None:
-    with measure_holds() as found:
-        threading.Event().wait(1.5 * LONGEST_HOLD)
-        await trio.sleep(0.01)
-    assert found.longest > LONGEST_HOLD
+    """In one of a few looks: Linux 6.18 has counted a whole sleep as time in the queue of a processor, once."""
+    longest: list[float] = []
+    while len(longest) < ATTEMPTS and max(longest, default=0) <= LONGEST_HOLD:
+        with measure_holds() as found:
+            threading.Event().wait(1.5 * LONGEST_HOLD)
+            await trio.sleep(0.01)
+        longest.append(found.longest)
+    assert longest[-1] > LONGEST_HOLD
 
 
 async def test_no_pass_of_the_loop_waits_for_a_database_behind_a_black_hole(stored_fleet: StoredFleet) -> None:
@@ -139,17 +143,14 @@ async def test_no_pass_of_the_loop_waits_for_a_database_behind_a_black_hole(stor
                 assert process is not None
                 nursery.start_soon(use)
                 await trio.sleep(0.5)
-                longest: list[tuple[float, float]] = []
-                while not longest or (longest[-1][0] >= LONGEST_HOLD and len(longest) < ATTEMPTS):
-                    with measure_holds() as holds, measure_passes() as passes, way.black_hole():
-                        await trio.sleep(max(LEASE, LOCKED_LIMIT) + 1)
-                        assert (store.is_reliable, process.members.is_current) == (False, False)
-                    with trio.fail_after(20):
-                        await process.members.wait_list()
-                        while not store.is_reliable:  # noqa: ASYNC110
-                            await trio.sleep(0.01)
-                    longest.append((holds.longest, passes.longest))
+                with measure_holds() as holds, measure_passes() as passes, way.black_hole():
+                    await trio.sleep(max(LEASE, LOCKED_LIMIT) + 1)
+                    believed = store.is_reliable, process.members.is_current
+                with trio.fail_after(20):
+                    await process.members.wait_list()
+                    while not store.is_reliable:  # noqa: ASYNC110
+                        await trio.sleep(0.01)
                 nursery.cancel_scope.cancel()
-    hold, taken = longest[-1]
-    assert hold < LONGEST_HOLD
-    assert taken < LONGEST_PASS
+    assert believed == (False, False)
+    assert holds.longest < LONGEST_HOLD
+    assert passes.longest < LONGEST_PASS
