@@ -513,10 +513,10 @@ def _children(count: int, mebibytes: int) -> Iterator[list[int]]:
             child = os.fork()
             if not child:
                 kept = b"x" * (mebibytes * 1024**2)
-                select.select([], [], [], 5)
+                select.select([], [], [], 8)
                 os._exit(len(kept) % 2)
             made.append(child)
-        select.select([], [], [], 1.6)
+        select.select([], [], [], 3)
         yield made
     finally:
         for child in made:
