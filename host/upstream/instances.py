@@ -32,6 +32,7 @@ from host.upstream.client_folder import is_folder
 from host.upstream.connection import OpenLink, UpstreamLease, may_launch
 from host.upstream.instance_failures import InstanceFailures
 from host.upstream.outcome import ConnectionEnd, Outcome
+from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.state import Connecting, Failed, Ready, State
 from host.upstream.supervised import Clients, Role, UpstreamConnection
@@ -177,11 +178,6 @@ class Instances:
         while any(instance.waiting_calls for instance in self._live):
             await self._released.park()
 
-    async def drop_hidden(self) -> None:
-        """End the watches of hidden resources at all instances."""
-        for instance in list(self._live):
-            await instance.connection.watches.drop_hidden()
-
     def end(self) -> None:
         """End all instances."""
         for instance in self._live:
@@ -242,25 +238,20 @@ class Instances:
             return []
         return [each for each in self._by_key.values() if each.caller.instance_key == caller.instance_key]
 
-    def unwatch(self, uri: str, caller: Caller) -> None:
-        """End the caller's watch of a resource at its instance, if there is one."""
-        for instance in self._live if self.is_shared else self._instances_of(caller):
-            instance.connection.watches.unwatch(uri, caller)
-
-    def release(self, caller: Caller) -> None:
-        """End all watches of the caller; its instance stays."""
-        for instance in self._live if self.is_shared else self._instances_of(caller):
-            instance.connection.watches.forget(caller)
+    def watches(self, caller: Caller | None = None) -> list[ResourceWatches]:
+        """The watches of all instances; of those that this caller may have used, if there is one."""
+        used = self._live if caller is None or self.is_shared else self._instances_of(caller)
+        return [each.connection.watches for each in used]
 
     def forget(self, caller: Caller) -> None:
-        """End the instance of a caller that is gone; one that is shared ends when it was not used for a while."""
+        """End the instance of a caller that is gone, whose watches have ended; one that is shared ends when it was not
+        used for a while."""
         for instance in self._live if self.is_shared else ():
             if caller in instance.users:
                 instance.users.discard(caller)
                 instance.last_used = trio.current_time()
         for instance in self._instances_of(caller):
             self.remove(instance)
-            instance.connection.watches.forget(caller)
             instance.scope.cancel("its client is gone")
 
     def client_of(self, caller: Caller) -> Client | None:

@@ -47,7 +47,7 @@ from host.upstream.connection import OpenLink, UpstreamLease, launch_in, may_lau
 from host.upstream.instances import Instances
 from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, session_outcome
 from host.upstream.remembered_lists import Offered
-from host.upstream.resource_watches import NotifyWatcher
+from host.upstream.resource_watches import NotifyWatcher, ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.source_lists import SourceLists
 from host.upstream.state import (
@@ -517,24 +517,23 @@ class UpstreamServer:
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """End the caller's watch of a resource."""
-        for each in self.connections:
-            each.watches.unwatch(uri, caller)
-        if self.instances is not None:
-            self.instances.unwatch(uri, caller)
+        for each in self._watches(caller):
+            each.unwatch(uri, caller)
 
     async def drop_hidden(self) -> None:
         """End the watches of hidden resources."""
-        for each in self.connections:
-            await each.watches.drop_hidden()
-        if self.instances is not None:
-            await self.instances.drop_hidden()
+        for each in self._watches():
+            await each.drop_hidden()
 
     def release(self, caller: Caller) -> None:
         """Forget the watches of a caller. Its instance stays: other callers of the same client may use it."""
-        for each in self.connections:
-            each.watches.forget(caller)
-        if self.instances is not None:
-            self.instances.release(caller)
+        for each in self._watches(caller):
+            each.forget(caller)
+
+    def _watches(self, caller: Caller | None = None) -> list[ResourceWatches]:
+        """The watches of all connections; of those that this caller may have used, if there is one."""
+        shared = [each.watches for each in self.connections]
+        return shared if self.instances is None else [*shared, *self.instances.watches(caller)]
 
     def forget(self, caller: Caller) -> None:
         """Forget a caller that is gone, and end its instance."""
