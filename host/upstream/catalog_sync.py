@@ -41,6 +41,7 @@ from host.source import Source
 from host.upstream.backoff import MIN_SPACING, ReadingBudget
 from host.upstream.client import Client
 from host.upstream.pages import read_list
+from host.upstream.remembered_lists import ListOwner
 from host.upstream.runtime import Runtime
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import LinkLost
@@ -91,7 +92,6 @@ class CatalogSync:
     Args:
         budget: shared by all connections of the server.
         on_published: called with the kind after each list that was read.
-        is_current, is_alone: see `publish_list`.
     """
 
     def __init__(
@@ -100,16 +100,14 @@ class CatalogSync:
         source: Source,
         runtime: Runtime,
         budget: ReadingBudget,
-        on_published: Callable[[Kind], object] = lambda kind: None,
-        is_current: Callable[[], bool] = lambda: True,
-        is_alone: Callable[[], bool] = lambda: True,
+        owner: ListOwner,
+        on_published: Callable[[Kind], object],
     ) -> None:
         self._client = client
         self._source = source
         self._runtime = runtime
+        self._owner = owner
         self._on_published = on_published
-        self._is_current = is_current
-        self._is_alone = is_alone
         self._gate = runtime.gate
         self._server = client.server
         self._negotiated = client.negotiated
@@ -193,8 +191,8 @@ class CatalogSync:
             self._mark_unlisted(kind)
 
     def _mark_unlisted(self, kind: Kind) -> None:
-        if self._is_current() and not self._client.peer.ended.is_set():
-            self._catalog.mark_unlisted(self._source, kind, alone=self._is_alone())
+        if self._owner.may_publish() and not self._client.peer.ended.is_set():
+            self._catalog.mark_unlisted(self._source, kind, alone=self._owner.is_alone())
 
     def mark_changed(self, kinds: Iterable[Kind]) -> None:
         """Mark lists that may have changed, so that they are read again soon."""
@@ -397,7 +395,7 @@ class CatalogSync:
     async def _read(self, kind: Kind) -> bool:
         """Read one list and publish it. Returns False if it could not be read or there is no memory for it."""
         listing = LIST_METHODS[kind]
-        former, problems = self._problems.get(kind, ()), list[str]()
+        problems = list[str]()
         if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
         raw_definitions, hints, rest = list[Raw](), list[Freshness](), None
@@ -445,10 +443,7 @@ class CatalogSync:
             if self._client.peer.ended.is_set():  # otherwise, over HTTP, a single exchange broke
                 return False
             failure = f"{listing.method} failed: {lost}"
-        self._problems[kind] = problems = list(map(self._client.redact, problems))
-        for what in problems:
-            if what not in former:  # a list may be read every few seconds
-                self._report_problem(what)
+        self._report_new(self._problems, kind, list(map(self._client.redact, problems)))
         is_listed = self._catalog.listed(self._source, kind) is not None
         if failure:
             if raw_definitions and not is_listed:  # better than nothing, until the next attempt
@@ -488,17 +483,9 @@ class CatalogSync:
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool:
         on_displaced = partial(self._on_displaced, kind)
         is_published = await publish_list(
-            self._runtime,
-            self._source,
-            kind,
-            definitions,
-            hint,
-            on_displaced,
-            self._is_current,
-            self._is_alone,
-            self._charge,
+            self._runtime, self._source, kind, definitions, hint, on_displaced, self._owner, self._charge
         )
-        if is_published and self._is_current():
+        if is_published and self._owner.may_publish():
             self._on_published(kind)
             await charged(self._charge, self._name_unfit(kind))
         return is_published
@@ -511,21 +498,21 @@ class CatalogSync:
             if entry.misfit is not None:
                 label = f"the {kind.value} {excerpt(entry.ref.name)!r}"
                 unfit.append(self._client.redact(describe_unfit(label, entry.misfit)))
-        if unfit != self._unfit.get(kind):  # a list is published again when the policy changes
-            self._report_left_out(kind, "clients would refuse the whole list", unfit)
-        self._unfit[kind] = unfit
+        self._report_left_out(self._unfit, kind, "clients would refuse the whole list", unfit)
 
-    def _name_unusable(self, kind: Kind, sentences: Sequence[str]) -> None:
-        """Name the definitions that are left out for all clients for another reason; in the log once, as long as they
-        stay as they are."""
-        former = self._unusable.get(kind, ())
-        self._unusable[kind] = sentences
+    def _report_new(self, kept: dict[Kind, Sequence[str]], kind: Kind, sentences: Sequence[str]) -> None:
+        """Keep these sentences about a list, and log those that were not kept before: it may be read every few
+        seconds."""
+        former, kept[kind] = kept.get(kind, ()), sentences
         for what in sentences:
             if what not in former:
                 self._report_problem(what)
 
-    def _report_left_out(self, kind: Kind, why: str, left_out: list[str]) -> None:
-        if left_out:
+    def _report_left_out(self, kept: dict[Kind, list[str]], kind: Kind, why: str, left_out: list[str]) -> None:
+        """Keep these descriptions of what is left out of a list, and log them if they are other ones than before: it is
+        published again when the policy changes."""
+        former, kept[kind] = kept.get(kind), left_out
+        if left_out and left_out != former:
             more = f", and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
             text = f"left out because {why}: {', '.join(left_out[:MAX_NAMED])}{more}"
             self._journal.note(EntryOmitted(self._server, text, f"{why} {kind.value}"))
@@ -541,44 +528,43 @@ class CatalogSync:
         self.mark_changed((kind,))
 
     async def _usable_definitions(self, listing: ListMethod, raw_definitions: list[Raw]) -> list[Definition]:
-        problems = _Problems()
+        kind, problems = listing.kind, list[str]()
         unreadable: list[str] = []
         definitions: list[Definition] = []
         for raw in raw_definitions:
             await pause()
             if len(raw) > MAX_DEFINITION:
-                problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: the limit is {MAX_DEFINITION}")
+                problems.append(f"a {kind.value} of {len(raw)} bytes is left out: the limit is {MAX_DEFINITION}")
                 continue
-            problem = await _why_unusable(listing.kind, bytes(raw))
+            problem = await _why_unusable(kind, bytes(raw))
             name = _definition_name(raw, listing.key)
             if name is None and problem is None:
-                problems.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
+                problems.append(f"a {kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
                 continue
-            label = f"a {listing.kind.value} without a readable {listing.key}"
+            label = f"a {kind.value} without a readable {listing.key}"
             if name is not None:
-                label = f"the {listing.kind.value} {excerpt(name)!r}"
+                label = f"the {kind.value} {excerpt(name)!r}"
             if problem is not None:
                 unreadable.append(self._client.redact(f"{label} ({problem})"))
                 continue
             if not name:
-                problems.add(f"{label} is left out: it has no name")
+                problems.append(f"{label} is left out: it has no name")
                 continue
             if self._gate.policies.sanitize_text(self._server, name) != name:
-                problems.add(f"{label} is left out: its name has invisible characters")
+                problems.append(f"{label} is left out: its name has invisible characters")
                 continue
-            if listing.kind is Kind.TOOL and self._is_stateless and (why := _bad_param_headers(raw)) is not None:
-                problems.add(f"{label} is left out: {why}")
+            if kind is Kind.TOOL and self._is_stateless and (why := _bad_param_headers(raw)) is not None:
+                problems.append(f"{label} is left out: {why}")
                 continue
-            definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
-        if unreadable != self._unreadable.get(listing.kind):
-            self._report_left_out(listing.kind, "clients could not parse it, or not all alike", unreadable)
-        self._unreadable[listing.kind] = unreadable
+            definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(kind, raw)))
+        why = "clients could not parse it, or not all alike"
+        self._report_left_out(self._unreadable, kind, why, unreadable)
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():
             await pause()
             if count > 1:
-                problems.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
-        self._name_unusable(listing.kind, problems.sentences)
+                problems.append(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
+        self._report_new(self._unusable, kind, _shortened(problems))
         return [definition for definition in definitions if name_counts[definition.name] == 1]
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
@@ -616,27 +602,24 @@ async def publish_list(
     definitions: list[Definition],
     hint: FreshnessHint | None,
     on_displaced: Callable[[], None],
-    is_current: Callable[[], bool],
-    is_alone: Callable[[], bool] = lambda: True,
+    owner: ListOwner,
     charge: Charge | None = None,
     *,
     remembered: bool = False,
 ) -> bool:
     """Publish what a source offers of one kind. Returns False if there is no memory for it. Nothing is published if its
-    memory is taken away meanwhile, or the connection is not current any more.
+    memory is taken away meanwhile, or the connection may not publish any more.
 
     Gate and catalog are prepared first and take effect in one step without a checkpoint, so that no client sees an
     entry whose definition the gate does not know. If the policy changes meanwhile, both are prepared again.
 
     Args:
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
-        is_current: whether the server still has its place in the configuration.
-        is_alone: whether the server has no connection of the other era; see `Catalog.publish`.
         charge: see `host.slices.charged`.
         remembered: see `Pins.prepare`.
     """
     policy, catalog = runtime.gate.definitions, runtime.catalog
-    if not is_current():
+    if not owner.may_publish():
         return True
     size = sum(len(each.raw) for each in definitions)
     holding = catalog.charge(source, kind, size, on_displaced)
@@ -646,10 +629,10 @@ async def publish_list(
     async def publish() -> None:
         while True:
             prepared, entries = await _prepare(runtime, source, kind, definitions, remembered=remembered)
-            if holding.dropped or not is_current():
+            if holding.dropped or not owner.may_publish():
                 return
             if policy.commit(prepared):
-                catalog.publish(kind, entries, hint, alone=is_alone(), remembered=remembered)
+                catalog.publish(kind, entries, hint, alone=owner.is_alone(), remembered=remembered)
                 await catalog.free_former()
                 return
 
@@ -674,26 +657,12 @@ async def _prepare(
     return prepared, await runtime.catalog.prepare_entries(source, kind, shown, is_visible)
 
 
-class _Problems:
-    """Problems with the entries of one list: the first MAX_NAMED one by one, then the number of the others."""
-
-    def __init__(self) -> None:
-        self._named: list[str] = []
-        self._count = 0
-
-    def add(self, what: str) -> None:
-        self._count += 1
-        if self._count <= MAX_NAMED:
-            self._named.append(what)
-
-    @property
-    def sentences(self) -> list[str]:
-        if self._count <= MAX_NAMED:
-            return self._named
-        return [
-            *self._named,
-            f"{self._count - MAX_NAMED} more entries of the same list are left out for similar reasons",
-        ]
+def _shortened(problems: list[str]) -> list[str]:
+    """Sentences about the entries of one list: the first MAX_NAMED one by one, then the number of the others."""
+    left = len(problems) - MAX_NAMED
+    if left <= 0:
+        return problems
+    return [*problems[:MAX_NAMED], f"{left} more entries of the same list are left out for similar reasons"]
 
 
 async def _why_unusable(kind: Kind, definition: bytes) -> str | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -34,32 +33,40 @@ class Offered(NamedTuple):
     negotiated: NegotiatedServer
 
 
+class ListOwner(Protocol):
+    """The connection that has lists."""
+
+    def may_publish(self) -> bool:
+        """Whether it is still the connection of its source."""
+
+    def is_alone(self) -> bool:
+        """Whether its server can have no other source; see `Catalog.publish`."""
+
+    def is_ready(self) -> bool:
+        """Whether it is connected and has read its lists."""
+
+    def offered(self) -> Offered | None:
+        """The offer that is to be remembered; None if nothing was negotiated, or another server has its place."""
+
+
 class RememberedLists:
     """Stores the lists of one connection, and finds those that were stored.
 
     Args:
         budget: is charged for storing.
-        offered: returns what is to be remembered; None if nothing was negotiated, or another server has its place.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        budget: ReadingBudget,
-        offered: Callable[[], Offered | None],
-        is_ready: Callable[[], bool],
-    ) -> None:
+    def __init__(self, runtime: Runtime, budget: ReadingBudget, owner: ListOwner) -> None:
         self._runtime = runtime
         self._budget = budget
-        self._offered = offered
-        self._is_ready = is_ready
+        self._owner = owner
         self._unsaved: set[Kind] = set()
         self._is_due = trio.Event()
 
     def mark(self, kind: Kind) -> None:
         """Mark a list that was read, to be stored."""
         self._unsaved.add(kind)
-        if self._is_ready():
+        if self._owner.is_ready():
             self.save_soon()
 
     def save_soon(self) -> None:
@@ -80,7 +87,7 @@ class RememberedLists:
 
     async def _save(self) -> bool:
         """Store the lists that are not stored yet; False if there are none."""
-        remembered, offered = self._runtime.remembered, self._offered()
+        remembered, offered = self._runtime.remembered, self._owner.offered()
         kinds, self._unsaved, self._is_due = self._unsaved, set(), trio.Event()
         if remembered is None or offered is None or not kinds:
             return False

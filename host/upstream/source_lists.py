@@ -8,7 +8,6 @@ instances of a server use the lists of its shared connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import trio
 
@@ -24,24 +23,8 @@ from host.source import EntryRef, Source
 from host.upstream.backoff import ReadingBudget
 from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client
-from host.upstream.remembered_lists import Offered, RememberedLists
+from host.upstream.remembered_lists import ListOwner, RememberedLists
 from host.upstream.runtime import Runtime
-
-
-class ListOwner(Protocol):
-    """The connection that has the lists."""
-
-    def may_publish(self) -> bool:
-        """Whether it is still the connection of its source."""
-
-    def is_alone(self) -> bool:
-        """Whether its server can have no other source."""
-
-    def is_ready(self) -> bool:
-        """Whether it is connected and has read its lists."""
-
-    def offered(self) -> Offered | None:
-        """The offer that is to be remembered; see `RememberedLists`."""
 
 
 class SourceLists:
@@ -60,7 +43,7 @@ class SourceLists:
     def __init__(self, source: Source, runtime: Runtime, budget: ReadingBudget, owner: ListOwner) -> None:
         self.source = source
         self.sync: CatalogSync | None = None
-        self.remembered = RememberedLists(runtime, budget, owner.offered, owner.is_ready)
+        self.remembered = RememberedLists(runtime, budget, owner)
         self.is_recalled = False
         self._runtime = runtime
         self._catalog = runtime.catalog
@@ -75,14 +58,12 @@ class SourceLists:
         Raises:
             LinkLost: the connection ended meanwhile; NothingListed if the server refuses all lists.
         """
-        runtime, server, negotiated, owner = self._runtime, self.source.server, client.negotiated, self._owner
+        runtime, server, negotiated = self._runtime, self.source.server, client.negotiated
         if negotiated.unreadable:
             text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
             runtime.journal.note(EntryOmitted(server, text, "instructions"))
         await runtime.gate.definitions.observe_instructions(self.source, negotiated.instructions)
-        sync = self._opened = CatalogSync(
-            client, self.source, runtime, self._budget, self.remembered.mark, owner.may_publish, owner.is_alone
-        )
+        sync = self._opened = CatalogSync(client, self.source, runtime, self._budget, self._owner, self.remembered.mark)
         await sync.read_all()
         if client.peer.ended.is_set():
             raise client.peer.lost
@@ -129,8 +110,7 @@ class SourceLists:
                 listed,
                 hint,
                 lambda: None,
-                self._owner.may_publish,
-                self._owner.is_alone,
+                self._owner,
                 remembered=True,
             )
         return True
