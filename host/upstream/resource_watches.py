@@ -7,7 +7,7 @@ former: with one request at a time for each URI, and all of them again after a r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 
 import trio
 from msgspec import Raw
@@ -99,12 +99,9 @@ class ResourceWatches:
                 granted; an earlier one of the caller stays.
         """
         uri, caller = permit.ref.name, permit.exchange.caller
-        if uri not in self._watchers:
-            if len(self._watchers) >= MAX_WATCHED:
-                raise TooManyResources(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
-            self._watchers[uri] = {}
-            self._lengths[len(uri)] += 1
-        watchers = self._watchers[uri]
+        if uri not in self._watchers and len(self._watchers) >= MAX_WATCHED:
+            raise TooManyResources(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")
+        watchers = self._watchers_of(uri)
         watcher = watchers.setdefault(caller, _Watcher(permit, notify))
         watcher.permit, watcher.notify = permit, notify
         watcher.pending += 1
@@ -146,14 +143,15 @@ class ResourceWatches:
             for caller, watcher in list(watchers.items()):
                 if watcher.agreed:
                     self.unwatch(uri, caller)
-                    other._take(uri, caller, watcher)
+                    other._watchers_of(uri).setdefault(caller, watcher)
+                    other._mark_due(uri)
 
-    def _take(self, uri: str, caller: Caller, watcher: _Watcher) -> None:
+    def _watchers_of(self, uri: str) -> dict[Caller, _Watcher]:
+        """Those of a URI that is watched from now on, if it is not yet."""
         if uri not in self._watchers:
             self._watchers[uri] = {}
             self._lengths[len(uri)] += 1
-        self._watchers[uri].setdefault(caller, watcher)
-        self._mark_due(uri)
+        return self._watchers[uri]
 
     async def drop_hidden(self) -> None:
         """Evaluate all watches again, and end those that would not be admitted now. Until this is done, `on_updated`
@@ -213,10 +211,7 @@ class ResourceWatches:
                         nursery.start_soon(self._align, peer, uri, in_progress)
                     await self._wake.wait()
         finally:
-            self._subscribed, self._due = set(), {}
-            self._fail_pending(
-                frozenset(self._outcomes), as_upstream_error(self._server, LinkLost("the connection ended"))
-            )
+            self._on_ended()
 
     async def run_listening(self, request_listen: Callable[[frozenset[str]], Awaitable[frozenset[str]]]) -> None:
         """Keep the subscription of a stateless server in step with the watches, until cancelled.
@@ -261,10 +256,7 @@ class ResourceWatches:
                         uri, None if uri in agreed else ServerErrorResponse(self._server, METHOD_NOT_FOUND, why, None)
                     )
         finally:
-            self._subscribed, self._due = set(), {}
-            self._fail_pending(
-                frozenset(self._outcomes), as_upstream_error(self._server, LinkLost("the connection ended"))
-            )
+            self._on_ended()
 
     def on_stream_lost(self) -> None:
         """Handle the loss of the subscription of `run_listening`. Resources that are granted next count as changed."""
@@ -275,7 +267,12 @@ class ResourceWatches:
         self._stale = True
         self._wake.set()
 
-    def _fail_pending(self, uris: frozenset[str], error: UpstreamError) -> None:
+    def _on_ended(self) -> None:
+        """Handle the end of the connection: nothing is subscribed to any more."""
+        self._subscribed, self._due = set(), {}
+        self._fail_pending(self._outcomes.keys(), as_upstream_error(self._server, LinkLost("the connection ended")))
+
+    def _fail_pending(self, uris: Set[str], error: UpstreamError) -> None:
         for uri in uris & self._outcomes.keys():
             self._settle(uri, error)
 
