@@ -130,7 +130,6 @@ class Client:
 
     def __init__(
         self,
-        server: str,
         peer: Peer[UpstreamCall],
         negotiated: NegotiatedServer,
         spec: ServerSpec,
@@ -138,7 +137,7 @@ class Client:
         gate: Gate,
         lists: ServerLists,
     ) -> None:
-        self.server = server
+        self.server = spec.id
         self.negotiated = negotiated
         self._is_stateless = negotiated.era is STATELESS
         self.peer = peer

@@ -14,13 +14,11 @@ from msgspec import Struct
 
 from config import Protocol, ServerSpec, StdioServer
 from host.errors import first_exception
-from host.exchange import Caller
 from host.journal import OutputRecord, excerpt
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer, open_peer
 from host.policy.fingerprint import Launch, launch_of
 from host.policy.gate import Gate
-from host.protocol.abilities import Abilities
 from host.protocol.handshake import UnsupportedRevision, client_capabilities
 from host.protocol.methods import PING
 from host.protocol.versions import LATEST, STATELESS
@@ -89,25 +87,21 @@ async def open_client(
     gate: Gate,
     dialect: Dialect,
     lists: ServerLists,
-    client_abilities: Abilities,
-    *,
-    roots_change: bool,
 ) -> AsyncIterator[Client]:
     """Connect to the server behind `link`, and negotiate.
 
     Args:
         dialect: what is known about the server's era.
-        client_abilities: the most that any client of this connection may have.
-        roots_change: the server will be notified of changed roots.
 
     Raises:
         CONNECT_FAILURES: the negotiation failed, or the connection ended.
     """
-    usable = gate.server_requests.usable_abilities(spec.id, client_abilities, None)
+    clients = server_messages.clients
+    usable = gate.server_requests.usable_abilities(spec.id, clients.abilities, None)
     server_messages.declares_roots = usable.roots
     capabilities = client_capabilities(
         usable,
-        roots_change=roots_change,
+        roots_change=clients.roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )
     observer = gate.decision_log.journal.observer
@@ -116,7 +110,7 @@ async def open_client(
         server_messages.disconnect = peer.connection_lost
         negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
         server_messages.revision, peer.revision = negotiated.revision, negotiated.revision.name
-        client = Client(spec.id, peer, negotiated, spec, server_messages, gate, lists)
+        client = Client(peer, negotiated, spec, server_messages, gate, lists)
         client.on_tool_error = opened.on_tool_error if isinstance(opened, StdioLink) else None
         yield client
 
@@ -127,10 +121,8 @@ def follow_changes(
     server_messages: ServerMessages,
     log_levels: LogLevels,
     watches: ResourceWatches,
-    caller: Caller | None,
 ) -> None:
-    """Start the tasks of a connection: keep-alive, era check, log level and subscriptions of `caller`, or (None) of all
-    callers."""
+    """Start the tasks of a connection: keep-alive, era check, log level and subscriptions of its clients."""
     negotiated = client.negotiated
     nursery.start_soon(client.detect_era_change)
     if negotiated.runs_tasks:
@@ -141,7 +133,7 @@ def follow_changes(
         return
     nursery.start_soon(keep_alive, client.peer)
     if negotiated.has_logging:
-        client.log_level_sync = LogLevelSync(log_levels, client.server, client.peer, caller)
+        client.log_level_sync = LogLevelSync(log_levels, client.server, client.peer, server_messages.clients.caller)
         nursery.start_soon(client.log_level_sync.run)
     if negotiated.has_subscriptions:
         nursery.start_soon(watches.run, client.peer)

@@ -34,8 +34,9 @@ from host.upstream.instance_failures import InstanceFailures
 from host.upstream.outcome import ConnectionEnd, Outcome
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
+from host.upstream.server_requests import Clients
 from host.upstream.state import Connecting, Failed, Ready, State
-from host.upstream.supervised import Clients, Role, UpstreamConnection
+from host.upstream.supervised import Role, UpstreamConnection
 from host.wire.link import LinkLost
 
 END_TIMEOUT = 10.0

@@ -16,15 +16,15 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
+from config import ServerSpec
 from config.globs import MAX_LENGTH
 from host.errors import UNCONFIRMED, ColonnadeError, InvalidParams
 from host.exchange import Caller, ClientHandle
 from host.journal import (
     Asking,
     InternalError,
-    Journal,
     MessageDropped,
     RequestFailed,
     ServerRequestRefused,
@@ -48,9 +48,8 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, mem
 from host.jsonrpc.twins import describe_twin
 from host.peer.outstanding import ABANDONED_SECONDS, BrokenAnswer, PeerError
 from host.peer.peer import InFlight, Peer, Work
-from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
-from host.protocol.abilities import NO_ABILITIES
+from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.known_members import PROGRESS_MEMBERS, twin_in_notification
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import with_server_name
@@ -85,6 +84,7 @@ from host.protocol.versions import LATEST_LEGACY, SESSION, STATELESS, Revision
 from host.sanitize import quoted
 from host.upstream.call import PendingServerRequest, UpstreamCall
 from host.upstream.output import DroppedAnswers
+from host.upstream.runtime import Runtime
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
 from host.wire.noise import (
@@ -158,6 +158,26 @@ class UrlElicitations:
         return list(self._by_server_id.pop(id, {}).items())
 
 
+class Clients(Struct, frozen=True):
+    """Whom a connection serves.
+
+    Attributes:
+        abilities: the most that any client of it may have.
+        owner: returns the one client; None if there may be several.
+        roots_change: whether the server will be notified of changed roots.
+        caller: the caller whose log level and subscriptions it has; None: those of all callers.
+        log_listeners: returns the callers that want log messages that belong to no request.
+        waiting_calls: calls that wait until it is ready; it was opened for them.
+    """
+
+    abilities: Abilities
+    owner: Callable[[], Caller | None]
+    roots_change: bool
+    caller: Caller | None = None
+    log_listeners: Callable[[], Collection[Caller]] = tuple
+    waiting_calls: Collection[UpstreamCall] = ()
+
+
 class ChangeHandler(Protocol):
     """The change notifications of one stateless connection; see `change_stream.py`."""
 
@@ -170,30 +190,23 @@ class ServerMessages:
     """Handles the messages of one connection of a server; the `Listener` of its peer.
 
     Args:
-        owner: returns the one client that the connection serves; None if it may serve several.
+        secrets: the secrets of the server, which nobody else may see.
         on_resource_updated: called with the URI of a changed resource and the members of the notification that are
             passed on.
         on_lists_changed: called with the kinds whose lists may have changed; None if this connection does not read
             lists.
-        waiting_calls: calls that wait until this connection is ready; it was opened for them.
-        log_listeners: returns the callers that want log messages that belong to no request.
-        secrets: the secrets of the server, which nobody else may see.
     """
 
     def __init__(
         self,
-        server: str,
-        title: str,
-        gate: Gate,
-        journal: Journal,
-        *,
-        owner: Callable[[], Caller | None],
+        spec: ServerSpec,
+        runtime: Runtime,
+        clients: Clients,
+        secrets: ServerSecrets,
         on_resource_updated: Callable[[str, dict[str, Raw]], None],
-        on_lists_changed: Callable[[list[Kind]], None] | None = None,
-        waiting_calls: Collection[UpstreamCall] = (),
-        log_listeners: Callable[[], Collection[Caller]] = tuple,
-        secrets: ServerSecrets | None = None,
+        on_lists_changed: Callable[[list[Kind]], None] | None,
     ) -> None:
+        self.clients = clients
         self.secrets = secrets
         self.on_lists_changed = on_lists_changed
         self.change_stream: ChangeHandler | None = None
@@ -205,19 +218,16 @@ class ServerMessages:
         self.elicitations = UrlElicitations()
         self.task_calls: dict[str, UpstreamCall] = {}
         """The calls of the server's tasks, by task id."""
-        self._waiting_calls = waiting_calls
         self.disconnect: Callable[[LinkLost], None] | None = None
         """Ends the connection."""
         self.dropped_answers = DroppedAnswers()
         self._noise = UselessMessages(trio.current_time())
         self._needless = UselessMessages(trio.current_time(), MAX_NEEDLESS_PER_SECOND, NEEDLESS_SECONDS)
-        self._server = server
-        self.title = title
-        self._gate = gate
-        self._journal = journal
-        self._owner = owner
+        self._server = spec.id
+        self.title = spec.title or spec.id
+        self._gate = runtime.gate
+        self._journal = runtime.journal
         self._on_resource_updated = on_resource_updated
-        self._log_listeners = log_listeners
         self._log_count = (0, 0)
 
     def owner_of(self, subject: UpstreamCall) -> Hashable:
@@ -245,7 +255,7 @@ class ServerMessages:
 
     def redact(self, text: str) -> str:
         """A text about the server without its secrets."""
-        return text if self.secrets is None else self.secrets.redact(text)
+        return self.secrets.redact(text)
 
     def _charge_noise(self, count: int = 1) -> None:
         if not self._noise.add(trio.current_time(), count) and self.disconnect is not None:
@@ -324,10 +334,10 @@ class ServerMessages:
             caller = calls[-1].exchange.caller
             self._send_log(self._sanitized(notice), caller, calls[-1].exchange.client)
             return
-        owner = self._owner()
+        owner = self.clients.owner()
         if owner is None and (in_flight.exact or self.revision.era is STATELESS):
             return  # it belongs to one request, which has ended or is not certain; other clients must not get it
-        callers = list(self._log_listeners()) if owner is None else [owner]
+        callers = list(self.clients.log_listeners()) if owner is None else [owner]
         if callers:
             notice = self._sanitized(notice)
         for caller in callers:
@@ -404,7 +414,7 @@ class ServerMessages:
         """Find the client of a server request. From now on the server request ends with the calls it belongs to."""
         task_call = self.task_calls.get(related_task_of(request.params) or "")
         calls = self._possible_calls(in_flight) if task_call is None else [task_call]
-        owner = self._owner()
+        owner = self.clients.owner()
         if len(calls) > 1 and any(upstream_call.exchange.caller.era is STATELESS for upstream_call in calls):
             if server_request is ServerRequest.ROOTS:
                 return NO_ROOTS
@@ -584,10 +594,10 @@ class ServerMessages:
         """
         if in_flight.exact:
             return [upstream_call for upstream_call in in_flight.subjects if not upstream_call.is_internal]
-        owner = self._owner()
+        owner = self.clients.owner()
         if owner is not None:
             own = [origin for origin in in_flight.subjects if origin.exchange.caller.key == owner.key]
-            return own or list(self._waiting_calls)
+            return own or list(self.clients.waiting_calls)
         calls = [call for call in in_flight.subjects if not call.listens and not (ignore_internal and call.is_internal)]
         caller_keys = in_flight.abandoned_owners.union(call.exchange.caller.key for call in calls)
         return calls if len(caller_keys) == 1 and not any(origin.is_internal for origin in calls) else []

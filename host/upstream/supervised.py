@@ -9,25 +9,21 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 import trio
-from msgspec import Struct
 from msgspec.structs import replace
 
 from config import Isolation, ServerSpec
 from host.errors import Unavailable, first_exception
-from host.exchange import Caller
 from host.journal import InternalError, OutputRecord
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.peer.outstanding import PeerError
-from host.protocol.abilities import Abilities
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import SESSION, STATELESS
 from host.sanitize import quoted
 from host.source import EntryRef
-from host.upstream.call import UpstreamCall
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import DEFINED_BY, Client
 from host.upstream.client_folder import in_folder
@@ -47,31 +43,11 @@ from host.upstream.outcome import ConnectionEnd, Outcome, configured_dialect
 from host.upstream.output import DroppedAnswers
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
-from host.upstream.server_requests import ServerMessages
+from host.upstream.server_requests import Clients, ServerMessages
 from host.upstream.source_lists import SourceLists
 from host.upstream.state import Absent, Connecting, Failed, NeedsFolder, NeedsLogin, Ready, State, Stopped
 from host.wire.link import LinkLost
 from host.wire.refusal_text import said_of
-
-
-class Clients(Struct, frozen=True):
-    """Whom a connection serves.
-
-    Attributes:
-        abilities: the most that any client of it may have.
-        owner: returns the one client; None if there may be several.
-        roots_change: whether the server will be notified of changed roots.
-        caller: the caller whose log level and subscriptions it has; None: those of all callers.
-        log_listeners: returns the callers that want log messages that belong to no request.
-        waiting_calls: calls that wait until it is ready; it was opened for them.
-    """
-
-    abilities: Abilities
-    owner: Callable[[], Caller | None]
-    roots_change: bool
-    caller: Caller | None = None
-    log_listeners: Callable[[], Collection[Caller]] = tuple
-    waiting_calls: Collection[UpstreamCall] = ()
 
 
 class Role(ABC):
@@ -312,31 +288,18 @@ class UpstreamConnection:
         """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because it
         is idle."""
         spec, runtime, role, began = self.spec, self._runtime, self.role, trio.current_time()
-        clients = role.clients
         server_messages = ServerMessages(
-            spec.id,
-            spec.title or spec.id,
-            runtime.gate,
-            runtime.journal,
-            owner=clients.owner,
-            on_resource_updated=self.watches.on_updated,
-            on_lists_changed=role.on_lists_changed,
-            waiting_calls=clients.waiting_calls,
-            log_listeners=clients.log_listeners,
-            secrets=secrets_of(spec, runtime.credentials, runtime.journal),
+            spec,
+            runtime,
+            role.clients,
+            secrets_of(spec, runtime.credentials, runtime.journal),
+            self.watches.on_updated,
+            role.on_lists_changed,
         )
         self.dropped_answers = server_messages.dropped_answers
         launched = spec if role.folder is None else in_folder(spec, role.folder)
-        opening = open_client(
-            spec,
-            self._open_link(launched, http_sse=self.dialect.http_sse),
-            server_messages,
-            runtime.gate,
-            self.dialect,
-            self.lists,
-            clients.abilities,
-            roots_change=clients.roots_change,
-        )
+        link = self._open_link(launched, http_sse=self.dialect.http_sse)
+        opening = open_client(spec, link, server_messages, runtime.gate, self.dialect, self.lists)
         with trio.fail_after(spec.start_timeout) as startup:
             async with opening as client:
                 role.on_negotiated(client.negotiated)
@@ -350,7 +313,7 @@ class UpstreamConnection:
                         nursery.start_soon(sync.run)
                     nursery.start_soon(self._close_when_idle, client, connected)
                     nursery.start_soon(end_with_login, client, self.credential, self.login_id)
-                    follow_changes(nursery, client, server_messages, runtime.log_levels, self.watches, clients.caller)
+                    follow_changes(nursery, client, server_messages, runtime.log_levels, self.watches)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
                     self._end(client.peer.lost, server_messages.redact(str(client.peer.lost)))

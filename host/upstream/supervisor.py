@@ -49,6 +49,7 @@ from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, sessio
 from host.upstream.remembered_lists import Offered
 from host.upstream.resource_watches import NotifyWatcher, ResourceWatches
 from host.upstream.runtime import Runtime
+from host.upstream.server_requests import Clients
 from host.upstream.source_lists import SourceLists
 from host.upstream.state import (
     Absent,
@@ -62,7 +63,7 @@ from host.upstream.state import (
     State,
     Stopped,
 )
-from host.upstream.supervised import Clients, Role, UpstreamConnection
+from host.upstream.supervised import Role, UpstreamConnection
 
 LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two checks of the program of a held server."""
