@@ -751,17 +751,22 @@ OLD_STREAM_GRACE = 1.0
 """Seconds for which the former standing stream of a session may take to end when its client opens another."""
 
 
+DraftSession = Callable[[str, Endpoint, str | None, str], tuple[str, Session]]
+"""`draft_session` for one host."""
+
+
 def draft_session(
     kind: str,
     endpoint: Endpoint,
     identity: str | None,
+    id: str,
+    *,
     router: Router,
     journal: Journal,
     tasks: Tasks,
     memory: Budget,
-    id: str = "",
 ) -> tuple[str, Session]:
-    """A session and its id, by default one of 192 random bits. `kind` is for its name in the log."""
+    """A session and its id; if that is empty, another one of 192 random bits. `kind` is for its name in the log."""
     id = id or secrets.token_urlsafe(24)
     name = f"{kind} {id[:6]}" if identity is None else f"{identity}, {kind} {id[:6]}"
     return id, Session(name, endpoint, router, journal, identity, tasks, memory=memory)
@@ -781,17 +786,9 @@ class Sessions:
     """The open HTTP sessions by id, at most `limit`. An id has at least 144 random bits, and only its client knows it.
     `stored`: the rows with which another process opens them anew; None if they end with this one."""
 
-    def __init__(
-        self,
-        router: Router,
-        journal: Journal,
-        tasks: Tasks,
-        memory: Budget,
-        limit: int,
-        stored: StoredSessions | None = None,
-    ) -> None:
+    def __init__(self, draft: DraftSession, limit: int, stored: StoredSessions | None = None) -> None:
         self._stored = stored
-        self._draft = partial(draft_session, router=router, journal=journal, tasks=tasks, memory=memory)
+        self._draft = draft
         self._limit = limit
         self._open: dict[str, Session] = {}
         self._uses: dict[str, _Use] = {}
@@ -807,11 +804,10 @@ class Sessions:
         return len(self._open)
 
     def draft(self, endpoint: Endpoint, identity: str | None, id: str = "") -> tuple[str, Session]:
-        """A session that cannot be found by its id yet. `id`: that of a session that is opened anew; see also
-        `draft_session`."""
+        """A session that cannot be found by its id yet. `id`: that of a session that is opened anew."""
         if not id and self._stored is not None:
             id = self._stored.new_id()
-        return self._draft("session", endpoint, identity, id=id)
+        return self._draft("session", endpoint, identity, id)
 
     def add(self, id: str, session: Session) -> bool:
         """Register the session by its id. False if there are too many, and none can be removed for it."""

@@ -39,9 +39,10 @@ from host.downstream.http.replies import Replies
 from host.downstream.http.request import FORWARDED, JSON, HttpRequest, Rejected, refuse
 from host.downstream.http.security import CheckedHead, Refusal, RequestGuard
 from host.downstream.http.sse import HttpSse
-from host.downstream.http.stateless import StatelessHttp
+from host.downstream.http.stateless import HttpParts
 from host.downstream.http.streamable import StreamableHttp
 from host.downstream.reading import MessageReader, share_interpreter
+from host.downstream.sessions import draft_session
 from host.downstream.stateless import Stateless
 from host.downstream.stored_sessions import StoredSessions
 from host.errors import TOO_MANY_REQUESTS
@@ -117,20 +118,17 @@ async def open_http_endpoint(
         clients.streams = streams.count
         share_interpreter()
         reader = MessageReader(None if journal.observer is None else journal.observer.received)
-        shared = stateless.tasks, stateless.announcements, streams, reader, memory, clients, drain
-        stateless_http = StatelessHttp(router, stateless, replies, streams, memory)
-        of_sessions = capacity.sessions, forwarding, stored
-        streamable = StreamableHttp(router, journal, replies, stateless_http, *shared, *of_sessions)
-        http_sse = HttpSse(router, journal, *shared, forwarding) if listen.sse else None
+        draft = partial(draft_session, router=router, journal=journal, tasks=stateless.tasks, memory=memory)
+        shared = replies, streams, reader, memory, clients, draft, drain, forwarding
+        parts = HttpParts(router, journal, stateless, *shared)
+        streamable = StreamableHttp(parts, capacity.sessions, stored)
+        http_sse = HttpSse(parts) if listen.sse else None
         nursery.start_soon(replies.run)
         nursery.start_soon(streamable.sweep)
         nursery.start_soon(streams.end_at, stop)
         try:
-            has_console = has_console or console is not None
-            served = streamable, http_sse, streams, console, memory, drain
-            app = HttpApp(
-                listen, addresses, router, record_attempt, is_recorded, status, *served, has_console, forwarding
-            )
+            told = record_attempt, is_recorded, status, console, has_console or console is not None
+            app = HttpApp(listen, addresses, parts, streamable, http_sse, *told)
             if stored is not None:
                 stored.fingerprint_of = app.fingerprint_of
             if forwarding is not None:
@@ -148,37 +146,29 @@ class HttpApp:
         self,
         listen: Listen,
         addresses: Addresses,
-        router: Router,
+        parts: HttpParts,
+        streamable: StreamableHttp,
+        http_sse: HttpSse | None,
         record_attempt: Callable[[Attempt], None],
         is_recorded: Callable[[], bool],
         status: Callable[[Endpoint], bytes],
-        streamable: StreamableHttp,
-        http_sse: HttpSse | None,
-        streams: OpenStreams,
         console: ASGIApp | None,
-        memory: Budget,
-        drain: Drain,
         has_console: bool,
-        forwarding: Forwarding | None,
     ) -> None:
         self._console = console
         self._has_console = has_console
         self._listen = listen
-        self._memory = memory
-        self._drain = drain
+        self._parts = parts
         self._streamable = streamable
-        self._streams = streams
         self._addresses = addresses
-        self._forwarding = forwarding
         self._doors: dict[str, Callable[[HttpRequest], Awaitable[None]]] = {STATUS: self._serve_status}
         self._doors |= {listen.path: streamable.serve}
         if http_sse is not None:
             self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
-        if forwarding is not None:
-            self._doors |= forwarding.doors(self._doors, streams)
+        if parts.forwarding is not None:
+            self._doors |= parts.forwarding.doors(self._doors, parts.streams)
         self._guard = RequestGuard(listen)
         self._examine = partial(self._examined, self._guard)
-        self._router = router
         self._record_attempt = record_attempt
         self._is_recorded = is_recorded
         self._status = status
@@ -191,8 +181,8 @@ class HttpApp:
         former, self._guard, self._listen = self._guard, RequestGuard(listen), listen
         before, self._addresses = self._addresses, addresses
         self._examine = partial(self._examined, self._guard)  # another object: what was found before is forgotten
-        if self._forwarding is not None:
-            self._forwarding.forget()
+        if self._parts.forwarding is not None:
+            self._parts.forwarding.forget()
         withdrawn = former.withdrawn_by(self._guard)
 
         def ends(endpoint: Endpoint, identity: str | None) -> bool:
@@ -204,11 +194,11 @@ class HttpApp:
             return TOKEN_WITHDRAWN if of[1] in withdrawn else VIEW_CHANGED
 
         self._streamable.sessions.end_where(ends)
-        self._streams.end_where(ends)
-        self._memory.revoke(why_revoked)
+        self._parts.streams.end_where(ends)
+        self._parts.memory.revoke(why_revoked)
         for identity in withdrawn:
             if identity is not None:  # stateless clients with a token share one dedicated instance
-                self._router.forget(Caller(identity, SHARED, identity, instance_key=identity))
+                self._parts.router.forget(Caller(identity, SHARED, identity, instance_key=identity))
 
     def fingerprint_of(self, identity: str | None) -> str:
         """The fingerprint of the access token that has this name now; empty if there is none."""
@@ -244,10 +234,10 @@ class HttpApp:
             else:
                 identity = self._admit(scope, head)
                 serve, endpoint, suffix = handler
-                charge = RequestCharge(self._memory, client_owner(identity), (endpoint, identity))
+                charge = RequestCharge(self._parts.memory, client_owner(identity), (endpoint, identity))
                 try:
                     method, at_once = scope["method"], immediate(scope)
-                    is_forwarded = self._forwarding is not None and FORWARDED in scope["extensions"]
+                    is_forwarded = self._parts.forwarding is not None and FORWARDED in scope["extensions"]
                     where = endpoint, suffix, query, head, identity
                     request = HttpRequest(method, *where, receive, send, charge, at_once, address, is_forwarded)
                     await serve(request)
@@ -267,7 +257,7 @@ class HttpApp:
         if path == "/healthz" and is_read:
             await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
         elif path == "/readyz" and is_read:
-            why = self._drain.why_unready() or ("" if self._is_recorded() else _UNRECORDED)
+            why = self._parts.drain.why_unready() or ("" if self._is_recorded() else _UNRECORDED)
             status = 503 if why else 200
             await respond(send, status, {"content-type": "text/plain"}, f"{why or 'ok'}\n".encode())
         elif path == "/" and is_read and _is_browser(head.headers):
@@ -312,7 +302,7 @@ class HttpApp:
                 endpoint: Endpoint | None = Endpoint(suffix or None) if not suffix.startswith(VIEW_MARK) else SHARED
             else:
                 endpoint = self._addresses.at(identity, suffix)
-            if endpoint is not None and (endpoint.server is None or self._router.has_endpoint(endpoint.server)):
+            if endpoint is not None and (endpoint.server is None or self._parts.router.has_endpoint(endpoint.server)):
                 return serve, endpoint, suffix
         return None
 

@@ -12,36 +12,26 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import trio
 
 from host.attempts import Reason
 from host.downstream.charge import answer_too_large
-from host.downstream.connected_clients import ConnectedClients
-from host.downstream.drain import STOPPING, Drain
+from host.downstream.drain import STOPPING
 from host.downstream.duplex import DuplexSession
-from host.downstream.http.open_streams import OpenStreams, StreamKind
+from host.downstream.http.open_streams import StreamKind
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
 from host.downstream.http.request import HttpRequest, Rejected, read_message
 from host.downstream.http.security import Refusal, refuse_accept, refuse_body
-from host.downstream.list_changes import Announcements
-from host.downstream.reading import MessageReader
-from host.downstream.sessions import Session, draft_session
-from host.downstream.tasks import Tasks
+from host.downstream.http.stateless import HttpParts
+from host.downstream.sessions import Session
 from host.errors import Unavailable
-from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
-from host.router.router import Router
 from host.wire.asgi import NO_HEADERS, Send, send_body, start_response, until_disconnect
 from host.wire.sse import format_event
-
-if TYPE_CHECKING:
-    from host.fleet.forwarding import Forwarding
 
 PING_INTERVAL = 30.0
 """Seconds between two events that keep a stream alive while nothing else is sent."""
@@ -49,29 +39,8 @@ SESSION = "session_id"
 
 
 class HttpSse:
-    def __init__(
-        self,
-        router: Router,
-        journal: Journal,
-        tasks: Tasks,
-        announcements: Announcements,
-        streams: OpenStreams,
-        reader: MessageReader,
-        memory: Budget,
-        clients: ConnectedClients,
-        drain: Drain,
-        forwarding: Forwarding | None = None,
-    ) -> None:
-        self._forwarding = forwarding
-        self._announcements = announcements
-        self._clients = clients
-        self._drain = drain
-        self._streams = streams
-        self._reader = reader
-        self._memory = memory
-        self._router = router
-        self._journal = journal
-        self._draft = partial(draft_session, router=router, journal=journal, tasks=tasks, memory=memory)
+    def __init__(self, parts: HttpParts) -> None:
+        self._parts = parts
         self._open: dict[str, tuple[Session, DuplexSession]] = {}
 
     async def serve_stream(self, http_request: HttpRequest) -> None:
@@ -80,13 +49,13 @@ class HttpSse:
         refusal = refuse_accept(http_request.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        if self._drain.noticed.is_set():
+        if self._parts.drain.noticed.is_set():
             raise Rejected(STOPPING, Unavailable.code)
-        id = "" if self._forwarding is None else self._forwarding.new_id()
-        id, session = self._draft("sse session", http_request.endpoint, http_request.identity, id=id)
+        id = "" if self._parts.forwarding is None else self._parts.forwarding.new_id()
+        id, session = self._parts.draft("sse session", http_request.endpoint, http_request.identity, id)
         ending = trio.CancelScope()
         try:
-            with self._streams.slot(
+            with self._parts.streams.slot(
                 StreamKind.SSE,
                 http_request.endpoint,
                 http_request.identity,
@@ -103,14 +72,14 @@ class HttpSse:
         there = f"/message/{http_request.suffix}" if http_request.suffix else "/message"
         with ending:
             async with until_disconnect(http_request.receive) as nursery:
-                outgoing = _EventQueue(self._memory, http_request.identity, nursery.cancel_scope)
+                outgoing = _EventQueue(self._parts.memory, http_request.identity, nursery.cancel_scope)
                 outgoing.enqueue_event(format_event(f"{there}?{SESSION}={id}".encode(), event="endpoint"))
-                self._clients.add(session, "sse")
+                self._parts.clients.add(session, "sse")
                 self._open[id] = session, DuplexSession(session, outgoing.enqueue, outgoing.send, nursery)
                 try:
                     await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
                     nursery.start_soon(outgoing.ping)
-                    with session.listening(self._announcements, outgoing.enqueue):
+                    with session.listening(self._parts.stateless.announcements, outgoing.enqueue):
                         await outgoing.write_events(http_request.send)
                 finally:
                     del self._open[id]  # before its nursery is closed, which still takes messages
@@ -127,7 +96,7 @@ class HttpSse:
             await self._answer_alone(http_request)
             return
         self._find(http_request, named)
-        received = await read_message(http_request, self._reader)
+        received = await read_message(http_request, self._parts.reader)
         session, channel = self._find(http_request, named)  # looked up again, because it may have ended meanwhile
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
@@ -145,15 +114,15 @@ class HttpSse:
     async def _answer_alone(self, http_request: HttpRequest) -> None:
         """Answer a message without a session. Its client can be sent nothing but the response, on this connection, so a
         disconnect cancels the request."""
-        message = (await read_message(http_request, self._reader)).message
+        message = (await read_message(http_request, self._parts.reader)).message
         if isinstance(message, Malformed) and not message.answers:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         if not isinstance(message, Request):
             await http_request.respond(202)
             return
-        name = http_request.identity or "no session"
+        name, parts = http_request.identity or "no session", self._parts
         session = Session(
-            name, http_request.endpoint, self._router, self._journal, http_request.identity, memory=self._memory
+            name, http_request.endpoint, parts.router, parts.journal, http_request.identity, memory=parts.memory
         )
         answer: Success | Failure | None = None
         async with until_disconnect(http_request.receive):

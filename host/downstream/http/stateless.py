@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
+from host.downstream.connected_clients import ConnectedClients
+from host.downstream.drain import Drain
 from host.downstream.error_answers import params_of
 from host.downstream.http.open_streams import OpenStream, OpenStreams, StreamKind
 from host.downstream.http.replies import STREAM_DEADLINE, EventStream, Replies
 from host.downstream.http.request import HttpRequest, Rejected
 from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import Subscription, requested_filter
+from host.downstream.reading import MessageReader
+from host.downstream.sessions import DraftSession
 from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import (
     AmbiguousMembers,
@@ -28,6 +33,7 @@ from host.errors import (
     UnsupportedVersion,
 )
 from host.exchange import Caller, ResolvedName
+from host.journal import Journal
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
 from host.protocol.abilities import NO_ABILITIES
@@ -38,6 +44,9 @@ from host.protocol.subscriptions import LISTEN, listen_result
 from host.router.router import Router
 from host.wire.asgi import NO_HEADERS
 
+if TYPE_CHECKING:
+    from host.fleet.forwarding import Forwarding  # most hosts are in no fleet
+
 _STATUSES = {
     HeaderMismatch.code: 400,
     MissingAbility.code: 400,
@@ -47,22 +56,28 @@ _STATUSES = {
 """HTTP statuses of the errors that have one (2026-07-28, "Error Codes"); all others are sent with 200."""
 
 
+class HttpParts(Struct, frozen=True):
+    """The parts that all transports over HTTP share. `forwarding`: the way to the other processes of the fleet; None
+    without one."""
+
+    router: Router
+    journal: Journal
+    stateless: Stateless
+    replies: Replies
+    streams: OpenStreams
+    reader: MessageReader
+    memory: Budget
+    clients: ConnectedClients
+    draft: DraftSession
+    drain: Drain
+    forwarding: Forwarding | None
+
+
 class StatelessHttp:
     """Serves stateless requests."""
 
-    def __init__(
-        self,
-        router: Router,
-        stateless: Stateless,
-        replies: Replies,
-        streams: OpenStreams,
-        memory: Budget,
-    ) -> None:
-        self._memory = memory
-        self._router = router
-        self._stateless = stateless
-        self._replies = replies
-        self._streams = streams
+    def __init__(self, parts: HttpParts) -> None:
+        self._parts = parts
 
     async def serve(self, http_request: HttpRequest, request: Request) -> None:
         """Serve one stateless request.
@@ -79,16 +94,16 @@ class StatelessHttp:
         with http_request.call_scope() as scope:
             http_request.charge.cancel_on_drop(scope)
             stream = partial(self._stream, http_request)
-            reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, scope)
+            reply = self._parts.replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, scope)
             try:
                 if stated.answers_requests:
                     # At once: a server request may end this request, and a client that has left never repeats it.
                     reply.watch_client()
-                answer = await self._stateless.answer(
+                answer = await self._parts.stateless.answer(
                     request, params, stated, caller, reply.enqueue, target, http_request.address, through, scope
                 )
             finally:
-                self._replies.end(reply)
+                self._parts.replies.end(reply)
         if answer is None and http_request.charge.dropped:
             answer = http_request.charge.cancelled(request.id)
         if answer is None:
@@ -115,9 +130,9 @@ class StatelessHttp:
             stated = found.checked
             caller = client.caller(stated.abilities, says=found.client)
             if request.method == TOOLS_CALL.name:
-                params, through = self._router.tool_search.unwrap(caller, params)
-                target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
-                param_headers = self._router.resolver.param_headers(target, caller)
+                params, through = self._parts.router.tool_search.unwrap(caller, params)
+                target = await self._parts.router.resolver.resolve(caller, TOOLS_CALL.name, params)
+                param_headers = self._parts.router.resolver.param_headers(target, caller)
                 if param_headers and not through:  # no search tool has such headers
                     check_params(params, param_headers, header)
         except ColonnadeError as error:
@@ -128,7 +143,7 @@ class StatelessHttp:
         self, http_request: HttpRequest, request: Request, client: StatelessClient, error: ColonnadeError
     ) -> Rejected:
         if isinstance(error, AmbiguousMembers):
-            self._router.record_ambiguous(request, client.caller(NO_ABILITIES), http_request.address)
+            self._parts.router.record_ambiguous(request, client.caller(NO_ABILITIES), http_request.address)
         return Rejected(Refusal(400, error.message), error.code, request.id, error.data)
 
     async def _listen(
@@ -151,9 +166,9 @@ class StatelessHttp:
             stream.end()
 
         subscription = Subscription(
-            self._router,
-            self._stateless.tasks,
-            self._stateless.announcements,
+            self._parts.router,
+            self._parts.stateless.tasks,
+            self._parts.stateless.announcements,
             request.id,
             wanted,
             client,
@@ -164,7 +179,7 @@ class StatelessHttp:
         )
         endpoint, identity = http_request.endpoint, http_request.identity
         try:
-            place = self._streams.slot(StreamKind.LISTEN, endpoint, identity, subscription.end, id=request.id)
+            place = self._parts.streams.slot(StreamKind.LISTEN, endpoint, identity, subscription.end, id=request.id)
         except Rejected:
             stream.reader_gone()
             raise
@@ -180,7 +195,7 @@ class StatelessHttp:
     ) -> None:
         try:
             with place:
-                self._replies.start_soon(subscription.run)
+                self._parts.replies.start_soon(subscription.run)
                 await reader()
         finally:
             subscription.close()
@@ -188,7 +203,7 @@ class StatelessHttp:
 
     def _stream(self, http_request: HttpRequest) -> EventStream:
         """A stream that cannot be resumed."""
-        return EventStream(None, self._memory, client_owner(http_request.identity), primes=False)
+        return EventStream(None, self._parts.memory, client_owner(http_request.identity), primes=False)
 
 
 def _client_of(http_request: HttpRequest) -> StatelessClient:

@@ -11,29 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 from msgspec import Raw
 
 from host.attempts import Reason
-from host.downstream.connected_clients import ConnectedClients
-from host.downstream.drain import STOPPING, Drain
+from host.downstream.drain import STOPPING
 from host.downstream.error_answers import errors_as_answers, params_of
-from host.downstream.http.open_streams import OpenStream, OpenStreams, StreamKind
+from host.downstream.http.open_streams import OpenStream, StreamKind
 from host.downstream.http.reopening import FULL, Reopening
-from host.downstream.http.replies import STANDING_RETRY, EventStream, Replies, Reply, request_of_event
+from host.downstream.http.replies import STANDING_RETRY, EventStream, Reply, request_of_event
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
 from host.downstream.http.security import SESSION, Refusal, refuse_accept, refuse_revoked
-from host.downstream.http.stateless import StatelessHttp
-from host.downstream.list_changes import Announcements
-from host.downstream.reading import MessageReader
+from host.downstream.http.stateless import HttpParts, StatelessHttp
 from host.downstream.sessions import Session, Sessions
 from host.downstream.stored_sessions import StoredSessions
-from host.downstream.tasks import Tasks
 from host.errors import TOO_MANY_REQUESTS, ColonnadeError, Unavailable
 from host.exchange import Caller, Exchange
-from host.journal import Journal
 from host.jsonrpc.messages import (
     ErrorBody,
     Failure,
@@ -46,19 +40,15 @@ from host.jsonrpc.messages import (
     Success,
     write,
 )
-from host.memory import Budget, client_owner
+from host.memory import client_owner
 from host.protocol.era import era_over_http
 from host.protocol.meta import META
 from host.protocol.methods import INITIALIZE
 from host.protocol.param_headers import VERSION_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN, Era
-from host.router.router import Router
 from host.storage.store import StateError
 from host.wire.deadlines import CallScope
-
-if TYPE_CHECKING:
-    from host.fleet.forwarding import Forwarding
 
 SWEEP_INTERVAL = 15.0
 """Seconds after which a session at the latest drops the finished streams beyond its limits."""
@@ -79,37 +69,14 @@ class StreamableHttp:
     """`sweep`, and `keep_stored` of its sessions, must run beside it. `stored`: the rows with which another process
     opens these anew; None if they end with this one."""
 
-    def __init__(
-        self,
-        router: Router,
-        journal: Journal,
-        replies: Replies,
-        stateless_http: StatelessHttp,
-        tasks: Tasks,
-        announcements: Announcements,
-        streams: OpenStreams,
-        reader: MessageReader,
-        memory: Budget,
-        clients: ConnectedClients,
-        drain: Drain,
-        most_sessions: int,
-        forwarding: Forwarding | None = None,
-        stored: StoredSessions | None = None,
-    ) -> None:
-        self._forwarding = forwarding
-        self._tasks = tasks
-        self._journal = journal
-        self._memory = memory
-        self._announcements = announcements
-        self._clients = clients
-        self._drain = drain
-        self._reader = reader
-        self._streams = streams
-        self._stateless_http = stateless_http
-        self.sessions = Sessions(router, journal, tasks, memory, most_sessions, stored)
+    def __init__(self, parts: HttpParts, most_sessions: int, stored: StoredSessions | None) -> None:
+        self._parts = parts
+        self._forwarding = parts.forwarding
+        self._replies = replies = parts.replies
+        self._stateless_http = StatelessHttp(parts)
+        self.sessions = sessions = Sessions(parts.draft, most_sessions, stored)
         self._stored = stored
-        self._reopening = None if stored is None else Reopening(self.sessions, stored, clients, replies.start_soon)
-        self._replies = replies
+        self._reopening = None if stored is None else Reopening(sessions, stored, parts.clients, replies.start_soon)
 
     async def sweep(self) -> None:
         while True:
@@ -132,7 +99,7 @@ class StreamableHttp:
         refusal = http_request.head.refused_post
         if refusal is not None:
             raise Rejected(refusal)
-        received = await read_message(http_request, self._reader)
+        received = await read_message(http_request, self._parts.reader)
         message = received.message
         if _era_of(http_request, message) is _STATELESS:
             await self._answer_stateless(http_request, message)
@@ -159,7 +126,7 @@ class StreamableHttp:
             work = None
             if self._forwarding is not None:
                 serve = partial(self._stateless_http.serve, request=message)
-                work = self._forwarding.of_request(http_request, message, serve, self._streams)
+                work = self._forwarding.of_request(http_request, message, serve, self._parts.streams)
             return work or self._stateless_http.serve(http_request, message)
         if isinstance(message, Notification):
             # There is no answer only if the call was cancelled: the client waits for nothing
@@ -201,7 +168,7 @@ class StreamableHttp:
     async def _open(self, http_request: HttpRequest, request: Request) -> None:
         if len(http_request.head.versions) > 1:
             raise Rejected(Refusal(400, "expected one MCP-Protocol-Version header"), id=request.id)
-        if self._drain.noticed.is_set():
+        if self._parts.drain.noticed.is_set():
             refuse = partial(_refuse_opening, request.id)
             work = None if self._forwarding is None else self._forwarding.of_newcomer(http_request, request, refuse)
             await (work or refuse(http_request))
@@ -216,7 +183,7 @@ class StreamableHttp:
             if not self.sessions.add(session_id, session):
                 session.end()
                 raise Rejected(FULL, TOO_MANY_REQUESTS, request.id)
-            self._clients.add(session, "http")
+            self._parts.clients.add(session, "http")
             headers = {**JSON, SESSION: session_id}
         await http_request.respond(200, headers, write(answer))
 
@@ -267,16 +234,18 @@ class StreamableHttp:
 
         async def result(_: Request) -> Raw:
             params, at = params_of(request), http_request.address
-            return await self._tasks.answer_in_handshake(Exchange(request, params, caller, caller.client, address=at))
+            return await self._parts.stateless.tasks.answer_in_handshake(
+                Exchange(request, params, caller, caller.client, address=at)
+            )
 
         answer: Success | Failure | None = None
         with http_request.call_scope() as scope:
             http_request.charge.cancel_on_drop(scope)
-            stream = partial(EventStream, None, self._memory, client_owner(http_request.identity), primes=False)
+            stream = partial(EventStream, None, self._parts.memory, client_owner(http_request.identity), primes=False)
             headers = {SESSION: http_request.head.session or ""}
             reply = self._replies.begin(http_request, headers, stream, leaving=scope)
             try:
-                answer = await errors_as_answers(request, result, self._journal, name)
+                answer = await errors_as_answers(request, result, self._parts.journal, name)
             finally:
                 self._replies.end(reply)
         if answer is None and http_request.charge.dropped:
@@ -324,7 +293,9 @@ class StreamableHttp:
             stream = session.begin_stream(retry=STANDING_RETRY)
         stream.reopen()
         try:
-            place = self._streams.slot(StreamKind.STREAMABLE, http_request.endpoint, http_request.identity, stream.end)
+            place = self._parts.streams.slot(
+                StreamKind.STREAMABLE, http_request.endpoint, http_request.identity, stream.end
+            )
         except Rejected:
             stream.end()
             if stream is not session.standing_events:
@@ -347,7 +318,7 @@ class StreamableHttp:
         place: OpenStream,
     ) -> None:
         try:
-            with place, scope, session.listening(self._announcements, stream.enqueue):
+            with place, scope, session.listening(self._parts.stateless.announcements, stream.enqueue):
                 await reader()
         finally:
             stream.end()

@@ -26,6 +26,7 @@ from host.downstream.sessions import (
     Sessions,
     StandingStream,
     _RequestHandle,
+    draft_session,
 )
 from host.downstream.stored_sessions import IDLE_TIMEOUT
 from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
@@ -46,7 +47,8 @@ from tests.kit.world import ScriptedServer, World, announcing, later, open_clien
 @asynccontextmanager
 async def opened(world: World, limit: int = 1000) -> AsyncIterator[Sessions]:
     async with open_stateless(world) as stateless:
-        yield Sessions(world.router, world.journal, stateless.tasks, world.memory, limit)
+        shared = partial(draft_session, router=world.router, journal=world.journal, memory=world.memory)
+        yield Sessions(partial(shared, tasks=stateless.tasks), limit)
 
 
 async def test_ids_are_long_random_and_of_one_endpoint() -> None:
