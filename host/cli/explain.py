@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from host.cli.names import CALLER, OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE, OWN_T
 from host.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from host.cli.targets import DecisionTarget
+    from host.cli.targets import DecisionScope, DecisionTarget
 
 _AUTOMATIC = {
     "first sight": "approved when first seen, not by a person",
@@ -111,7 +112,6 @@ def explain(
 def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
     """Say what the rules of today decide about a call of the past."""
     from host.cli.history import content_lines, find_call
-    from host.cli.targets import only
     from host.history.search import contents_of
 
     scope = selection.scope()
@@ -128,8 +128,7 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
     arguments, remark = _kept_arguments(records[0] if records else {}, contents.get("arguments", {}))
     if is_question:
         arguments, remark = None, "as for a call without arguments, since a confirmation keeps none"
-    targets = scope.all()
-    target = only([each for each in targets if os.path.realpath(row["config"]) == each.config] or targets)
+    target = _target_of(scope, id, row["config"])
     whose = {} if not row["caller"] else {"caller": _caller_of(target.config, row["caller"])}
     whose |= {"view": row["view"]} if row["view"] else {}
     server, kind, name = row["server"], row["kind"], row["item"]
@@ -151,6 +150,22 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
         if remark:
             print(f"Now, {remark}:")
     return _tell(target, server, explanation, as_json)
+
+
+def _target_of(scope: DecisionScope, id: str, config: str) -> DecisionTarget:
+    """Whose rules a call of the past is explained by: those of the file that is selected, which may have been moved,
+    else those of its own one. Other rules would say something of another call.
+
+    Raises:
+        CommandFailed: its file is not known, or not there.
+    """
+    from host.cli.targets import only
+
+    if scope.config is None and config:
+        if not os.path.exists(config):
+            raise CommandFailed(f"{id} is a call of {printable(config)}, which is not there; name the file by --config")
+        scope = replace(scope, config=Path(config))
+    return only(scope.all())
 
 
 def _kept_arguments(record: Mapping[str, Any], kept: Mapping[str, str]) -> tuple[dict[str, Any] | None, str]:

@@ -15,6 +15,8 @@ from msgspec import Raw
 from config import Verdict
 from host.attempts import Attempt, Reason
 from host.audit.contents import Contents
+from host.cli.admin_client import RunningHost
+from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, VERDICT_ASK, VERDICT_DENY, WRONG, CommandFailed
 from host.cli.explain import _caller_of, entry_named, short_fingerprint
 from host.history.index import Bounds, HistoryIndex
@@ -431,6 +433,24 @@ def test_a_call_that_a_person_refused_is_explained_too(stopped: Stopped, capsys:
     assert "to change:" in out
     assert stopped.run("explain", "--call", of_server) == FAILED
     assert "is a request of a server, not a call;" in capsys.readouterr().err
+
+
+def test_a_call_of_the_past_is_explained_by_the_rules_of_its_own_file(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while a host of another one runs, and no other does."""
+    call, *_ = past(stopped, decision("create"))
+    running = RunningHost(stopped.state.path, 7, config="/x/other.yaml")
+    monkeypatch.setattr("host.cli.targets.find_hosts", lambda _: [running])
+    words = ["explain", "--call", call, "--state", str(stopped.state.path)]
+    stopped.run("explain", "--server", "gh", "--tool", "create")
+    now = capsys.readouterr().out
+    run(words)
+    assert now in capsys.readouterr().out
+    stopped.file.unlink()
+    assert run(words) == FAILED
+    said = f"{call} is a call of {stopped.file}, which is not there; name the file by --config"
+    assert said in capsys.readouterr().err
 
 
 def test_a_call_of_the_past_is_not_explained_as_for_somebody_else(stopped: Stopped) -> None:
