@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from host.audit.records import HistoryCall
     from host.cli.targets import DecisionScope
     from host.history.index import HistoryIndex
-    from host.history.search import CallFilter
+    from host.history.search import CallFilter, NewestCall
     from host.storage.directory import State
 
 FOLLOW_INTERVAL = 0.5
@@ -94,7 +94,7 @@ def history(
             raise click.UsageError(f"{options}: this is for a search; put options of {command} behind it.", context)
         return DONE
     from host.history.index import as_time
-    from host.history.search import CallFilter, newest_place, search
+    from host.history.search import CallFilter, newest, search
 
     if follow and until is not None:
         raise click.UsageError("--until does not go with --follow.", context)
@@ -104,7 +104,7 @@ def history(
     now = time.time()
     with closing(_open_index(state)) as index, _as_command_failures():
         _read_on(index)
-        place = newest_place(index)
+        mark = newest(index)
         wanted = CallFilter(
             since=None if since is None else as_time(now - since),
             before=None if until is None else as_time(now - until),
@@ -124,16 +124,35 @@ def history(
             print(f"colonnade: {unknown}", file=sys.stderr)
         if not as_json:
             print(_COLUMNS.format(*_TITLES))
-        for row in chain(rows, _follow(index, wanted, place, rows) if follow else ()):
+        for row in chain(rows, _follow(index, wanted, mark, rows) if follow else ()):
             print(json.dumps(_members(row)) if as_json else _line(row), flush=follow)
     return DONE
 
 
 def _open_index(state: State) -> HistoryIndex:
     """The index, which keeps what the audit has, since the command does not know what each host would keep."""
-    from host.history.index import Bounds, HistoryIndex
+    from host.history.index import NAME, Bounds, HistoryIndex
 
-    return HistoryIndex(state.path, state.audit, Bounds(keep=math.inf))
+    bounds, path = Bounds(keep=math.inf), state.path / NAME
+    if path.exists() and path.stat().st_size > bounds.max:
+        bounds = bounds._replace(max=max(bounds.max, _most_bytes(state)))
+    return HistoryIndex(state.path, state.audit, bounds)
+
+
+def _most_bytes(state: State) -> int:
+    """The bytes to which a configuration lets the index grow; without a limit if one cannot be read."""
+    from config import ConfigError, load
+
+    most = 0
+    for source in state.sources():
+        try:
+            history = load(source, in_background=True).history
+        except ConfigError:
+            if os.path.exists(source):
+                return sys.maxsize
+        else:
+            most = most if history is None else max(most, history.max)
+    return most
 
 
 @contextmanager
@@ -213,11 +232,13 @@ def _tokens_of(caller: str, scope: DecisionScope) -> list[str]:
     return sorted(found)
 
 
-def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable[HistoryCall]) -> Iterator[HistoryCall]:
+def _follow(
+    index: HistoryIndex, wanted: CallFilter, mark: NewestCall, shown: Iterable[HistoryCall]
+) -> Iterator[HistoryCall]:
     """The calls that end from now on, and refused requests, for ever. While the index cannot be used, that is said, and
     made up for."""
     from host.history.index import HistoryUnavailable
-    from host.history.search import later_than, newest_place
+    from host.history.search import NewestCall, later_than, newest, present
 
     pause = Event()
     known = {row["place"] for row in shown}
@@ -228,17 +249,21 @@ def _follow(index: HistoryIndex, wanted: CallFilter, place: int, shown: Iterable
             while index.read_on():
                 pass
             if index.openings > openings:
-                openings, place = index.openings, newest_place(index)
+                openings, mark = index.openings, newest(index)
                 known.clear()
                 pending.clear()
                 print(f"colonnade: {ANOTHER_INDEX}", file=sys.stderr)
-            rows, problem = later_than(index, place, pending, wanted), ""
+            elif (there := present(index, mark)) != mark:  # also their places are others' from now on
+                mark = there
+                known.clear()
+            rows, problem = later_than(index, mark.place, pending, wanted), ""
         except HistoryUnavailable as now:
             if not problem:
                 print(f"colonnade: the newest calls are missing: {printable(str(now))}", file=sys.stderr)
             rows, problem = [], str(now)
         for row in rows:
-            place = max(place, row["place"])
+            if row["place"] > mark.place:
+                mark = NewestCall(row["place"], row["id"], row["time"])
             if row["pending"]:
                 pending[row["place"]] = None
             elif row["place"] in pending or row["place"] not in known:
@@ -273,7 +298,7 @@ def _line(row: HistoryCall) -> str:
 def _local(time: str) -> str:
     try:
         return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:  # of a line that somebody wrote into the audit
+    except (ValueError, OverflowError):  # of a line that somebody wrote into the audit
         return time
 
 

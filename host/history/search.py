@@ -8,16 +8,18 @@ from contextlib import suppress
 from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from host.audit.records import CONTENT_MEMBERS, HistoryCall, parse
+from host.audit.records import CONTENT_MEMBERS, HistoryCall, files, parse
 from host.history.index import HistoryIndex
 
 MOST_ROWS = 500
 """Rows of one search."""
+LONGEST_FIRST = 64 * 1024
+"""Bytes of the first line of a file, which has no words of peers."""
 UNKNOWN = "unknown"
 """The outcome of a call whose host has ended without writing one: it was killed."""
 TOOL_ERROR = "tool error"
@@ -159,13 +161,41 @@ def call_named(
     return found[0] if len(found) == 1 else None
 
 
-def newest_place(index: HistoryIndex) -> int:
-    """The place of the call that was added last; 0 if there is none.
+class NewestCall(NamedTuple):
+    """A call in the index, after which others are added. Where it is deleted, its place may be given again.
+
+    Attributes:
+        place, id, time: As in `HistoryCall`; of an index without calls 0 and empty.
+    """
+
+    place: int = 0
+    id: str = ""
+    time: str = ""
+
+
+def newest(index: HistoryIndex) -> NewestCall:
+    """The call that was added last.
 
     Raises:
         HistoryUnavailable: see `HistoryIndex.select`.
     """
-    return index.select(lambda database: int(database.execute("SELECT max(id) FROM call").fetchone()[0] or 0))
+    return _mark(index, "")
+
+
+def present(index: HistoryIndex, mark: NewestCall) -> NewestCall:
+    """The mark if its call is there, else the one that was added last of those that are as old: what is added later has
+    greater places than that.
+
+    Raises:
+        HistoryUnavailable: see `HistoryIndex.select`.
+    """
+    found = _mark(index, "WHERE id = ?", mark.place)
+    return mark if found.id == mark.id else _mark(index, "WHERE time <= ?", mark.time)
+
+
+def _mark(index: HistoryIndex, condition: str, *values: object) -> NewestCall:
+    query = f"SELECT id, hash, time FROM call {condition} ORDER BY id DESC LIMIT 1"
+    return NewestCall(*index.select(lambda database: database.execute(query, values).fetchone() or ()))
 
 
 def later_than(index: HistoryIndex, place: int, pending: Iterable[int], wanted: CallFilter) -> list[HistoryCall]:
@@ -242,24 +272,38 @@ def _row(row: tuple[Any, ...]) -> HistoryCall:
 
 
 def records_of(audit: Path, row: HistoryCall) -> list[dict[str, object]]:
-    """The records of the audit that a row was made of: its decision, and its outcome where it is in the same file. None
-    if the file was deleted.
+    """The records of the audit that a row was made of: its decision, and its outcome, which may be in the next file of
+    its process. None of those whose file was deleted.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: a file cannot be read.
     """
     found: list[dict[str, object]] = []
-    with suppress(FileNotFoundError, ValueError), (audit / row["file"]).open("rb") as file:  # ValueError: it is empty
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            decision = _line_with(data, b'"hash":"sha256:%b' % row["id"].encode(), 0)
-            if decision is None:
-                return found
-            at, record = decision
-            found.append(record)
-            if row["outcome"] is not None and row["what"] == "call":
-                outcome = _line_with(data, b'"of":%d,' % row["seq"], at)
-                found += [] if outcome is None else [outcome[1]]
+    name: str | None = row["file"]
+    while name is not None:
+        mark = b'"of":%d,' % row["seq"] if found else b'"hash":"sha256:%b' % row["id"].encode()
+        with suppress(FileNotFoundError, ValueError), (audit / name).open("rb") as file:  # ValueError: it is empty
+            with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                at = 0
+                while (line := _line_with(data, mark, at)) is not None:
+                    at, record = line
+                    found.append(record)
+                    if len(found) == 2 or row["outcome"] is None or row["what"] != "call":
+                        return found
+                    mark = b'"of":%d,' % row["seq"]
+        name = _next_of(audit, name) if found else None
     return found
+
+
+def _next_of(audit: Path, name: str) -> str | None:
+    """The name of the file in which the process of a file went on; None if there is none."""
+    for path in files(audit):
+        if path.name > name:
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                first = parse(file.readline(LONGEST_FIRST))
+                if first is not None and first.record.get("former") == name:
+                    return path.name
+    return None
 
 
 def contents_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:

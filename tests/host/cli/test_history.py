@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -18,6 +20,7 @@ from host.audit.contents import Contents
 from host.cli.admin_client import RunningHost
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.cli.history import _local, _open_index
 from host.client_process import ClientProcess
 from host.policy.confirmations import ConfirmationContext, PendingConfirmation
 from host.policy.decision_log import AuditRecord
@@ -80,6 +83,11 @@ def test_calls_are_a_table_in_which_nothing_steers_the_terminal(
     assert failed[1:9] == ["ci", "claude-code 2.1", "gh", "tool get", "allow", "error 504", "30.0 s", "0"]
     assert denied[1:6] == ["ci", "claude-code 2.1", "gh", "tool get", "deny"]
     assert attempt[1:6] == ["desk", "gh", "tool gh__wipe", "deny", "denied x3"]
+
+
+def test_a_time_that_is_none_is_shown_as_it_is() -> None:
+    for time in ("yesterday", "0001-01-01T00:00:00+14:00"):
+        assert _local(time) == time
 
 
 def test_filters_and_json(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,6 +246,20 @@ def test_a_caller_is_named_by_its_token(past: Stopped, capsys: pytest.CaptureFix
         assert said in capsys.readouterr().err
 
 
+def test_a_command_deletes_nothing_that_a_host_keeps(past: Stopped) -> None:
+    config, index = json.loads(past.file.read_text()), past.state.path / "history.db"
+
+    def most(history: dict[str, object]) -> int:
+        past.file.write_text(json.dumps(config | {"history": history}))
+        return _open_index(past.state).bounds.max
+
+    assert most({"max": "2GiB"}) == 1024**3
+    index.touch()
+    os.truncate(index, 1024**3 + 1)
+    assert [most({"max": "16MiB"}), most({"max": "2GiB"})] == [1024**3, 2 * 1024**3]
+    assert most({"max": 7}) == sys.maxsize
+
+
 def test_options_of_a_search_do_not_go_with_a_command(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     """They would be ignored, and more be forgotten than was said."""
     assert history(past, "--server", "gh", "--json", "forget", "ci", "--yes") == WRONG
@@ -279,7 +301,7 @@ def test_what_is_missing_is_said(
 
 @pytest.mark.slow
 def test_calls_are_followed(past: Stopped) -> None:
-    """Also while another process holds the index, and when it is damaged."""
+    """Also while another process holds the index, when it is damaged, and when all others were deleted."""
     command = [COLONNADE, "history", "--follow", "--json", "--caller", "ci", "--state", str(past.state.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         stdout, stderr = process.stdout, process.stderr
@@ -300,6 +322,10 @@ def test_calls_are_followed(past: Stopped) -> None:
             assert printed("verdict") == ["allow", "deny"]
             (past.state.path / "history.db").write_bytes(b"damaged")
             assert any("the index was built again" in line for line in stderr)
+            past.inside(decide)
+            assert printed("verdict") == ["allow", "deny"]
+            for caller in ("ci", "desk", "desk⟨U+001B⟩[31m"):
+                history(past, "forget", caller, "--yes")
             past.inside(decide)
             assert printed("verdict") == ["allow", "deny"]
         finally:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
 
 from host.audit.writer import open_audit
-from host.history.search import CallFilter, call_named, configurations, later_than, newest_place, records_of, search
+from host.history.forgotten import forget
+from host.history.search import (
+    CallFilter,
+    NewestCall,
+    call_named,
+    configurations,
+    later_than,
+    newest,
+    present,
+    records_of,
+    search,
+)
 
 from .kit import Recorded, call
 
@@ -107,12 +120,44 @@ def test_what_comes_later_is_found_and_what_was_pending(recorded: Recorded) -> N
     with open_audit(recorded.audit) as audit:
         seq = call(audit, "a", outcome="")
         recorded.read()
-        place = newest_place(recorded.index)
+        place = newest(recorded.index).place
         call(audit, "b")
         audit.write("outcome", server="github", outcome="answered", of=seq, micros=1, bytes=1)
         recorded.read()
         found = later_than(recorded.index, place, [place], CallFilter(outcome="failed"))
         assert [(row["item"], row["outcome"]) for row in found] == [("a", "answered"), ("b", "answered")]
+
+
+def test_what_comes_after_the_newest_calls_were_deleted_is_found(recorded: Recorded) -> None:
+    """Their places are given again."""
+
+    def later(mark: NewestCall) -> list[str]:
+        return [row["item"] for row in later_than(recorded.index, mark.place, [], CallFilter())]
+
+    with open_audit(recorded.audit) as audit:
+        call(audit, "a")
+        for item in ("b", "c"):
+            call(audit, item, principal="bob")
+        recorded.read()
+        mark = newest(recorded.index)
+        assert present(recorded.index, mark) == mark
+        forget(recorded.state, "bob", mark.time)
+        recorded.index.trim()
+        assert present(recorded.index, mark).place == 1
+        threading.Event().wait(0.001)  # the times of records are in milliseconds
+        for item in ("d", "e"):
+            call(audit, item)
+        recorded.read()
+        assert newest(recorded.index).place == mark.place
+        assert later(present(recorded.index, mark)) == ["d", "e"]
+        mark = newest(recorded.index)
+        recorded.now += recorded.bounds.keep + 60
+        recorded.index.trim()
+        recorded.now = time.time()
+        assert present(recorded.index, mark) == newest(recorded.index) == NewestCall()
+        call(audit, "f")
+        recorded.read()
+        assert later(present(recorded.index, NewestCall())) == ["f"]
 
 
 def outcomes(recorded: Recorded, **wanted: Any) -> list[tuple[str, str | None]]:
@@ -175,6 +220,22 @@ def test_a_row_leads_to_its_records(recorded: Recorded) -> None:
     assert records_of(recorded.audit, done) == []
     path.unlink()
     assert records_of(recorded.audit, done) == []
+
+
+def test_a_row_leads_to_an_outcome_in_a_later_file(recorded: Recorded) -> None:
+    with open_audit(recorded.audit) as audit:
+        seq = call(audit, "a", outcome="")
+        audit.rotate()
+        middle = audit.path
+        with open_audit(recorded.audit) as other:
+            call(other, "b")
+        audit.rotate()
+        audit.write("outcome", server="github", outcome="answered", of=seq, micros=1, bytes=1)
+        (row,) = recorded.rows(tool="a")
+        assert [record["kind"] for record in records_of(recorded.audit, row)] == ["decision", "outcome"]
+        assert middle is not None
+        middle.unlink()
+        assert [record["kind"] for record in records_of(recorded.audit, row)] == ["decision"]
 
 
 def test_a_search_loads_neither_the_configuration_nor_an_event_loop() -> None:
