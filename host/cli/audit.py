@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from host.cli.common import AgeType, Selection, counted, pass_selection, state_option
+from host.cli.common import Selection, counted, pass_selection, read_age, state_option
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import end_loading
@@ -35,7 +35,7 @@ _WITHOUT_KEY = {
 @click.option("--server", metavar="NAME", type=SERVER, help="Only records of this server.")
 @click.option("--kind", metavar="KIND", help="Only records of this kind.")
 @click.option("--caller", metavar="NAME", help="Only records of this caller.")
-@click.option("--since", metavar="AGE", type=AgeType(), help="Only records of the last 15m, 2h, 7d.")
+@click.option("--since", metavar="AGE", type=read_age, help="Only records of the last 15m, 2h, 7d.")
 @click.option("--follow", is_flag=True, help="Go on with new records.")
 @click.option(
     "--table/--json", "as_table", default=None, help="The form. Default: a table on a terminal, else JSON lines."

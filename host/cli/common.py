@@ -20,8 +20,6 @@ from host.cli.exit_codes import WRONG, CommandFailed
 from host.cli.signals import end_loading
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from config import Config
     from config.references import GivenAddress
     from host.cli.targets import DecisionScope
@@ -117,41 +115,30 @@ class LeastLevels:
         return self.parts.get(part, self.level)
 
 
-class _LeastLevels(click.ParamType[LeastLevels]):
-    name = "level"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "LEVEL[,PART=LEVEL...]"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> LeastLevels:
-        if isinstance(value, LeastLevels):
-            return value
-        level, parts = "", {}
-        for each in str(value).split(","):
-            part, of_part, given = each.strip().rpartition("=")
-            if given not in LOG_LEVELS:
-                self.fail(f"{given!r} is no level; expected {', '.join(LOG_LEVELS)}", param, ctx)
-            if not of_part and not level:
-                level = given
-            elif part in LOG_PARTS and part not in parts:
-                parts[part] = given
-            elif part in LOG_PARTS or not of_part:
-                self.fail(f"a second level for {part or 'all parts'}; expected one", param, ctx)
-            else:
-                self.fail(f"{part!r} is no part of the log; expected {', '.join(LOG_PARTS)}", param, ctx)
-        return LeastLevels(level or "warning", parts)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem  # no command needs it at its start
-
-        return [CompletionItem(level) for level in LOG_LEVELS if level.startswith(incomplete)]
+def _read_levels(text: str) -> LeastLevels:
+    level, parts = "", {}
+    for each in text.split(","):
+        part, of_part, given = each.strip().rpartition("=")
+        if given not in LOG_LEVELS:
+            raise click.BadParameter(f"{given!r} is no level; expected {', '.join(LOG_LEVELS)}")
+        if not of_part and not level:
+            level = given
+        elif part in LOG_PARTS and part not in parts:
+            parts[part] = given
+        elif part in LOG_PARTS or not of_part:
+            raise click.BadParameter(f"a second level for {part or 'all parts'}; expected one")
+        else:
+            raise click.BadParameter(f"{part!r} is no part of the log; expected {', '.join(LOG_PARTS)}")
+    return LeastLevels(level or "warning", parts)
 
 
 def log_level_option(default: str) -> Callable[[AnyCallable], AnyCallable]:
     """Add `--log-level`."""
     return click.option(
         "--log-level",
-        type=_LeastLevels(),
+        metavar="LEVEL[,PART=LEVEL...]",
+        type=_read_levels,
+        shell_complete=lambda context, parameter, begun: [each for each in LOG_LEVELS if each.startswith(begun)],
         default=default,
         show_default=True,
         help=f"The least severity ({', '.join(LOG_LEVELS)}) that is logged to standard error, and that of parts of the "
@@ -183,60 +170,44 @@ secrets_option = click.option(
 """Add `--secrets`."""
 
 
-# Types of values
+# Types of values. Each raises a BadParameter, to which click adds the name of the argument or option.
 
 
-class UrlType(click.ParamType[str]):
+def read_url(text: str) -> str:
     """The URL of an endpoint."""
-
-    name = "url"
-
-    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
-        try:
-            parts = urlsplit(value)
-            fits = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
-        except ValueError:
-            fits = False
-        if not fits:
-            self.fail(f"expected a URL such as http://127.0.0.1:8808/mcp, found {value!r}", parameter, context)
-        return value
+    try:
+        parts = urlsplit(text)
+        fits = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise click.BadParameter(f"expected a URL such as http://127.0.0.1:8808/mcp, found {text!r}")
+    return text
 
 
-class HeaderType(click.ParamType[tuple[str, str]]):
+def read_header(text: str) -> tuple[str, str]:
     """`NAME: VALUE`, as a pair."""
-
-    name = "header"
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> tuple[str, str]:
-        name, text = (part.strip() for part in value.partition(":")[::2])
-        if not name or not text:
-            # The value is not repeated: it may be a secret whose name was left out. One without quotes has ended at its
-            # first blank; refused as a further argument, the rest would be repeated.
-            self.fail("expected NAME: VALUE, for instance 'Authorization: Bearer TOKEN'", parameter, context)
-        return name, text
+    name, value = (part.strip() for part in text.partition(":")[::2])
+    if not name or not value:
+        # The value is not repeated: it may be a secret whose name was left out. One without quotes has ended at its
+        # first blank; refused as a further argument, the rest would be repeated.
+        raise click.BadParameter("expected NAME: VALUE, for instance 'Authorization: Bearer TOKEN'")
+    return name, value
 
 
-class AgeType(click.ParamType[int]):
+def read_age(text: str) -> int:
     """A time such as 15m, in seconds."""
-
-    name = "age"
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        match = re.fullmatch(r"([0-9]{1,6})([smhd])", value)
-        if match is None:
-            self.fail(f"expected a time such as 15m, 2h or 7d, found {value!r}", parameter, context)
-        return int(match[1]) * UNITS[match[2]]
+    match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if match is None:
+        raise click.BadParameter(f"expected a time such as 15m, 2h or 7d, found {text!r}")
+    return int(match[1]) * UNITS[match[2]]
 
 
-class CallId(click.ParamType[str]):
+def read_id(text: str) -> str:
     """The name of a call, or its beginning."""
-
-    name = "id"
-
-    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
-        if re.fullmatch("[0-9a-f]{6,16}", value) is None:
-            self.fail("expected 6 to 16 digits of the ID that colonnade history shows", parameter, context)
-        return value
+    if re.fullmatch("[0-9a-f]{6,16}", text) is None:
+        raise click.BadParameter("expected 6 to 16 digits of the ID that colonnade history shows")
+    return text
 
 
 def json_object(text: str = "{}", *more: str, before: str = "") -> dict[str, Any]:

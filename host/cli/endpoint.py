@@ -15,9 +15,7 @@ import click
 from host.cli.common import (
     FILE,
     AnyCallable,
-    HeaderType,
     Selection,
-    UrlType,
     config_option,
     default_config,
     find_config,
@@ -25,6 +23,8 @@ from host.cli.common import (
     load_config,
     log_level_option,
     pass_selection,
+    read_header,
+    read_url,
     state_option,
     users_config,
 )
@@ -46,13 +46,13 @@ def _endpoint_options(command: AnyCallable) -> AnyCallable:
             "--running", metavar="FILE", type=FILE, hidden=True, help="The same as --config, of a former version."
         ),
         click.option("--own", is_flag=True, help="Use a host of its own, started for this command."),
-        click.option("--url", metavar="URL", type=UrlType(), help="Use the endpoint at this URL."),
+        click.option("--url", metavar="URL", type=read_url, help="Use the endpoint at this URL."),
         click.option(
             "--header",
             "headers",
             metavar="'NAME: VALUE'",
             multiple=True,
-            type=HeaderType(),
+            type=read_header,
             help="Send this header to the endpoint at the URL; may be repeated.",
         ),
         view_option("Use what this view has."),

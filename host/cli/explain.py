@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from host.cli.common import CallId, Selection, json_object, selection_options
+from host.cli.common import Selection, json_object, read_id, selection_options
 from host.cli.exit_codes import DONE, VERDICT_ASK, VERDICT_DENY, CommandFailed
 from host.cli.names import CALLER, OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE, OWN_TOOL, SERVER, TOOL, view_option
 from host.cli.terminal import printable
@@ -48,7 +48,7 @@ def _one_name(context: click.Context, parameter: click.Parameter, words: tuple[s
 @click.option("--resource", metavar="URI", type=OWN_RESOURCE, help="A resource, by its own URI at the server.")
 @click.option("--template", metavar="URI", type=OWN_TEMPLATE, help="A resource template, by its own URI at the server.")
 @click.option("--caller", metavar="NAME", type=CALLER, help="Who calls, by its name in callers. Default: you.")
-@click.option("--call", "call", metavar="ID", type=CallId(), help="A call of the past, as colonnade history shows it.")
+@click.option("--call", "call", metavar="ID", type=read_id, help="A call of the past, as colonnade history shows it.")
 @view_option("The view that the call comes in by. Default: the one of the caller.")
 @click.option("--args", "arguments", metavar="JSON", help="The arguments: a JSON object.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from host.cli.audit import tell_streams
-from host.cli.common import AgeType, CallId, Selection, is_confirmed, pass_selection, selection_options, state_option
+from host.cli.common import Selection, is_confirmed, pass_selection, read_age, read_id, selection_options, state_option
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.names import CALLER, OWN_TOOL, SERVER
 from host.cli.signals import end_loading
@@ -47,8 +47,8 @@ _WIDTHS = (19, 16, 16, 14, 28, 7, 16, 10, 9, 16)
 
 
 @click.group(invoke_without_command=True)
-@click.option("--since", metavar="AGE", type=AgeType(), help="Only calls of the last 15m, 2h, 7d.")
-@click.option("--until", metavar="AGE", type=AgeType(), help="Only calls before that.")
+@click.option("--since", metavar="AGE", type=read_age, help="Only calls of the last 15m, 2h, 7d.")
+@click.option("--until", metavar="AGE", type=read_age, help="Only calls before that.")
 @click.option("--caller", metavar="NAME", type=CALLER, help="Only calls of this caller.")
 @click.option("--client", metavar="NAME", help="Only calls of clients that call themselves so, or of this program.")
 @click.option("--server", metavar="NAME", type=SERVER, help="Only calls of this server.")
@@ -303,7 +303,7 @@ def _local(time: str) -> str:
 
 
 @history.command()
-@click.argument("id", metavar="ID", type=CallId())
+@click.argument("id", metavar="ID", type=read_id)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @state_option
 @pass_selection

@@ -17,7 +17,6 @@ from host.cli.approving import Offers, are_approved, show_offers
 from host.cli.common import (
     CONFIG_NAME,
     FILE,
-    HeaderType,
     Selection,
     default_config,
     find_config,
@@ -26,6 +25,7 @@ from host.cli.common import (
     open_state,
     own_endpoint,
     pass_selection,
+    read_header,
     secrets_option,
     show_path,
     state_option,
@@ -98,26 +98,15 @@ def init(file: str, no_try: bool, yes: bool) -> int:
     return DONE
 
 
-class _ServerName(click.ParamType[str]):
-    """The id of a server of the configuration."""
+def _complete_server(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The servers of the configuration whose ids begin so."""
+    from host.cli.desktop.own_file import OwnFile
 
-    name = "name"
-
-    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
-        return value
-
-    def shell_complete(
-        self, context: click.Context, parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        from host.cli.desktop.own_file import OwnFile
-
-        try:
-            own = OwnFile(_config_file(context.params.get("config")))
-        except CommandFailed:
-            return []
-        return [CompletionItem(id) for id in own.servers if id.startswith(incomplete)]
+    try:
+        own = OwnFile(_config_file(context.params.get("config")))
+    except CommandFailed:
+        return []
+    return [id for id in own.servers if id.startswith(incomplete)]
 
 
 _file_option = click.option("--config", metavar="FILE", type=FILE, help="The configuration to change.")
@@ -175,7 +164,7 @@ def _place_of_program(args: Sequence[str], options: Mapping[str, bool]) -> int |
     help="A variable for the program. NAME alone takes the value from the environment of Colonnade.",
 )  # fmt: skip
 @click.option(
-    "--header", "-H", "headers", metavar="'NAME: VALUE'", multiple=True, type=HeaderType(),
+    "--header", "-H", "headers", metavar="'NAME: VALUE'", multiple=True, type=read_header,
     help="A header for the server at the URL.",
 )  # fmt: skip
 @click.option("--cwd", metavar="DIR", help="The folder the program starts in, or '${client:folder}'.")
@@ -284,7 +273,7 @@ def _approves(offers: Offers, *, approve: bool, yes: bool) -> bool:
 
 
 @click.command()
-@click.argument("name", type=_ServerName())
+@click.argument("name", shell_complete=_complete_server)
 @_file_option
 def remove(name: str, config: str | None) -> int:
     """Remove a server from the configuration.
@@ -366,32 +355,22 @@ def _check(name: str, server: dict[str, object], file: Path) -> list[str]:
 # The files of desktop hosts
 
 
-class _HostName(click.ParamType["DesktopHost"]):
-    """The name of a desktop host."""
+def _read_host(name: str) -> DesktopHost:
+    from host.cli.desktop.host_file import HOSTS_BY_NAME, meant_hosts
 
-    name = "host"
+    if name not in HOSTS_BY_NAME:
+        raise click.BadParameter(f"{name!r} is no host that is known; {meant_hosts(name)}")
+    return HOSTS_BY_NAME[name]
 
-    def convert(
-        self, value: str | DesktopHost, parameter: click.Parameter | None, context: click.Context | None
-    ) -> DesktopHost:
-        from host.cli.desktop.host_file import HOSTS_BY_NAME, meant_hosts
 
-        if not isinstance(value, str):
-            return value
-        if value not in HOSTS_BY_NAME:
-            self.fail(f"{value!r} is no host that is known; {meant_hosts(value)}", parameter, context)
-        return HOSTS_BY_NAME[value]
+def _complete_host(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from host.cli.desktop.host_file import hosts_beginning_with
 
-    def shell_complete(
-        self, context: click.Context, parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from host.cli.desktop.host_file import hosts_beginning_with
-
-        return hosts_beginning_with(incomplete)
+    return hosts_beginning_with(incomplete)
 
 
 @click.command()
-@click.argument("hosts", metavar="[HOST]...", nargs=-1, type=_HostName())
+@click.argument("hosts", metavar="[HOST]...", nargs=-1, type=_read_host, shell_complete=_complete_host)
 @click.option("--config", "config_file", metavar="FILE", type=FILE, help="The configuration to serve.")
 @view_option("Offer the host what this view has.")
 @click.option("--url", "by_url", is_flag=True, help="Use the URL of the running host instead of starting another one.")
@@ -488,7 +467,7 @@ def _try_servers(choices: Choices, *, yes: bool) -> None:
 
 
 @click.command()
-@click.argument("hosts", metavar="HOST...", nargs=-1, required=True, type=_HostName())
+@click.argument("hosts", metavar="HOST...", nargs=-1, required=True, type=_read_host, shell_complete=_complete_host)
 @click.option("--project", is_flag=True, help="Use the host's file in the current folder, not the user's own.")
 @click.option("--file", "path", metavar="FILE", type=FILE, help="Use this file of the host.")
 @click.option("--dry-run", is_flag=True, help="Print the difference and write nothing.")

@@ -43,32 +43,26 @@ _COLUMN = 48
 """Characters of a command before what it does; a longer one has it right behind."""
 
 
-class _Source(click.ParamType[str]):
+def _check_source(text: str) -> str:
     """The name of a desktop host, or a file."""
+    from config.desktop.hosts import HOSTS
+    from host.cli.desktop.host_file import meant_hosts
 
-    name = "source"
+    if text not in {host.name for host in HOSTS} and not Path(text).is_file():
+        raise click.BadParameter(f"{text!r} is neither a file nor a host that is known; {meant_hosts(text)}")
+    return text
 
-    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
-        from config.desktop.hosts import HOSTS
-        from host.cli.desktop.host_file import meant_hosts
 
-        if value not in {host.name for host in HOSTS} and not Path(value).is_file():
-            problem = f"{value!r} is neither a file nor a host that is known; {meant_hosts(value)}"
-            self.fail(problem, parameter, context)
-        return value
+def _complete_source(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
 
-    def shell_complete(
-        self, context: click.Context, parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
+    from host.cli.desktop.host_file import hosts_beginning_with
 
-        from host.cli.desktop.host_file import hosts_beginning_with
-
-        return hosts_beginning_with(incomplete) or [CompletionItem(incomplete, type="file")]
+    return hosts_beginning_with(incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 @click.command("import")
-@click.argument("sources", metavar="[HOST|FILE]...", nargs=-1, type=_Source())
+@click.argument("sources", metavar="[HOST|FILE]...", nargs=-1, type=_check_source, shell_complete=_complete_source)
 @click.option(
     "--output", "-o", metavar="FILE", type=FILE, default=CONFIG_NAME, show_default=True, help="The file to write."
 )

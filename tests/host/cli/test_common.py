@@ -10,10 +10,7 @@ import pytest
 
 from host.cli.command_line import run
 from host.cli.common import (
-    AgeType,
-    HeaderType,
     Selection,
-    UrlType,
     config_option,
     find_config,
     is_confirmed,
@@ -21,6 +18,10 @@ from host.cli.common import (
     load_config,
     open_state,
     pass_selection,
+    read_age,
+    read_header,
+    read_id,
+    read_url,
     state_option,
     typed_path,
 )
@@ -35,24 +36,31 @@ from .conftest import Terminal
 def test_a_url_that_is_none(url: str) -> None:
     """The error says how a URL looks."""
     with pytest.raises(click.BadParameter, match=r"expected a URL such as http://127\.0\.0\.1:8808/mcp"):
-        UrlType().convert(url, None, None)
-    assert UrlType().convert("https://[::1]/mcp", None, None) == "https://[::1]/mcp"
+        read_url(url)
+    assert read_url("https://[::1]/mcp") == "https://[::1]/mcp"
 
 
 def test_a_header_that_is_none_is_not_repeated() -> None:
     """It may be a secret whose name was left out."""
-    assert HeaderType().convert("X-A:  b: c ", None, None) == ("X-A", "b: c")
+    assert read_header("X-A:  b: c ") == ("X-A", "b: c")
     for text in ("Bearer sesame", ": sesame", "sesame:"):
         with pytest.raises(click.BadParameter, match="expected NAME: VALUE") as caught:
-            HeaderType().convert(text, None, None)
+            read_header(text)
         assert "sesame" not in caught.value.format_message()
 
 
 def test_ages() -> None:
-    assert [AgeType().convert(text, None, None) for text in ("30s", "15m", "2h", "7d")] == [30, 900, 7200, 604800]
+    assert [read_age(text) for text in ("30s", "15m", "2h", "7d")] == [30, 900, 7200, 604800]
     for text in ("", "15", "m", "-1m", "1w", "1.5h"):
         with pytest.raises(click.BadParameter, match="expected a time such as 15m"):
-            AgeType().convert(text, None, None)
+            read_age(text)
+
+
+def test_ids_of_calls() -> None:
+    assert read_id("00c0ffee") == "00c0ffee"
+    for text in ("", "c0ffe", "C0FFEE", "c0ffee" * 3):
+        with pytest.raises(click.BadParameter, match="expected 6 to 16 digits"):
+            read_id(text)
 
 
 @pytest.mark.parametrize("text", ['{"a":', "[]", "x", '{"a": 1', "[" * 100_000])
