@@ -50,9 +50,14 @@ class ConfigError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+def printable(text: str) -> str:
+    """A text for one line: each character that is not printable becomes a question mark."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def clip(word: str) -> str:
     """A word from the file, fit for one line of a message: printable and at most forty characters."""
-    line = "".join(character if character.isprintable() else "?" for character in word)
+    line = printable(word)
     return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 1] + "…"
 
 

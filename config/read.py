@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from config.document import Builder, Document, Plain, is_null, kind_of
 from config.json_text import Wanted, is_blank, json_tokens, looks_like_json, parse
-from config.problems import ConfigError, Mark
+from config.problems import ConfigError, Mark, printable
 from config.yaml import YamlEvents
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -47,7 +47,7 @@ def read(
     Raises:
         ConfigError: there is no map to look at.
     """
-    document = Document(printable(path))
+    document = Document(printable(str(path)))
     data = load_bytes(path, document) if data is None else data
     if data.startswith(_ARCHIVE):
         raise document.fatal(
@@ -96,11 +96,6 @@ def _read_yaml(text: str, document: Document, wanted_of: WantedOf) -> object:
     wanted = wanted_of(values if isinstance(values, dict) else {})
     tokens = events.tokens(document) if wanted is None else events.wanted_tokens(document, wanted)
     return Builder(tokens, document).build()
-
-
-def printable(path: Path) -> str:
-    """A path for one line of a message."""
-    return "".join(character if character.isprintable() else "?" for character in str(path))
 
 
 def load_bytes(path: Path, document: Document) -> bytes:

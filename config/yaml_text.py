@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from config.document import Plain, is_null
+from config.problems import printable
 
 LINE = 100
 """Characters of a line up to which a list or map stays on one."""
@@ -42,7 +43,7 @@ def entries(values: Mapping[str, object], indent: str = "") -> str:
 def comment(text: str, indent: str = "") -> str:
     """Text as comment lines, broken between words."""
     lines, line = [], ""
-    for word in _one_line(text).split():
+    for word in printable(text).split():
         if line and len(indent) + len(line) + len(word) + 3 > COMMENT_LINE:
             lines.append(line)
             line = ""
@@ -87,7 +88,3 @@ def _may_be_flow(value: dict[str, object] | list[object]) -> bool:
         (below,) = value.values()
         return not isinstance(below, dict) or _may_be_flow(below)
     return not any(isinstance(item, dict) for item in (value.values() if isinstance(value, dict) else value))
-
-
-def _one_line(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

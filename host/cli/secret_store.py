@@ -16,7 +16,7 @@ from config.references import MAX_SECRET_FILE_BYTES
 from config.system_keyring import KeyringUnavailable, read_secret, store_secret
 from host.cli.exit_codes import WRONG, CommandFailed
 from host.sanitize import visible
-from host.storage.directory import sync_folder
+from host.storage.directory import sync_folder, write_new
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 100
@@ -162,8 +162,4 @@ def _write_new(path: Path, text: str) -> None:
     data = text.encode()
     if len(data) > MAX_SECRET_FILE_BYTES:
         raise CommandFailed(f"a secret is larger than {MAX_SECRET_FILE_BYTES // 1024} KiB", WRONG)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(path, data)

@@ -176,7 +176,7 @@ def replace_file(path: Path, data: bytes) -> None:
     """Write a file of the owner's in the place of the former one, if any: one of both is there, whatever crashes."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
-    _write_new(new, data)
+    write_new(new, data)
     os.replace(new, path)
     sync_folder(path.parent)
 
@@ -194,13 +194,19 @@ def _write_once(path: Path, data: bytes) -> None:
     """Make a file that is there whole or not at all, whatever crashes. Of two processes, the first one makes it."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
-    _write_new(new, data)
+    write_new(new, data)
     with suppress(FileExistsError):
         os.link(new, path)
     new.unlink()
 
 
-def _write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file of the owner's where there is none, onto the disk.
+
+    Raises:
+        FileExistsError: there is one.
+        OSError: it cannot be written.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(data)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import config
-from config.problems import ConfigError, Problem, clip
+from config.problems import ConfigError, Problem, clip, printable
 
 
 def test_problem_in_one_line() -> None:
@@ -28,6 +28,10 @@ def test_error_lists_problems_in_order() -> None:
     error = ConfigError([later, sooner])
     assert error.problems == (sooner, later)
     assert str(error) == "c:2:7: a\nc:9:1: b"
+
+
+def test_a_text_is_made_fit_for_one_line() -> None:
+    assert printable("a\x1b[31m\n é\ud83d") == "a?[31m? é?"
 
 
 def test_clipped_words_are_one_short_line() -> None:

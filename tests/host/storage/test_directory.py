@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from host.storage.directory import State, open_state, replace_file, state_directory
+from host.storage.directory import State, open_state, replace_file, state_directory, write_new
 from host.storage.store import StateError
 
 
@@ -132,6 +132,18 @@ def test_the_key_is_one_for_good_whoever_makes_it(state: State, monkeypatch: pyt
         "key",
         "run",
     ]
+
+
+def test_a_new_file_is_its_owners_alone_and_takes_no_place(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    write_new(path, b"one")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for taken in (path, tmp_path / "link"):
+        with pytest.raises(FileExistsError):
+            write_new(taken, b"two")
+    assert path.read_bytes() == b"one"
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_file_is_replaced_whole_and_is_its_owners_alone(tmp_path: Path) -> None:
