@@ -158,13 +158,14 @@ def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "", log: s
 
 
 def _traffic(server: Mapping[str, Any]) -> list[str]:
-    """The calls of a server since its host started, and the percentiles of their durations in the last hour."""
-    if not server["calls"]:
-        return []
-    failed = f", {server['failed']} failed" if server["failed"] else ""
-    if server.get("tool_errors"):  # hosts of former versions do not say it, nor what follows
-        failed += f", {counted(server['tool_errors'], 'tool error')}"
-    said = [f"{counted(server['calls'], 'call')}{failed}"]
+    """The calls and restarts of a server since its host started, and the percentiles of the durations of its calls in
+    the last hour."""
+    said = []
+    if server["calls"]:
+        failed = f", {server['failed']} failed" if server["failed"] else ""
+        if server.get("tool_errors"):  # hosts of former versions do not say it, nor what follows
+            failed += f", {counted(server['tool_errors'], 'tool error')}"
+        said.append(f"{counted(server['calls'], 'call')}{failed}")
     if server.get("p50_ms") is not None:
         said.append(f"p50 {server['p50_ms']:.1f} ms, p95 {server['p95_ms']:.1f} ms")
     if server.get("restarts"):

@@ -179,6 +179,9 @@ def test_servers_have_their_state_and_its_reason(capsys: pytest.CaptureFixture[s
     assert f"  time                 ready    2025-11-25; {traffic}\n" in said
     assert f"  bad                  failed   it exited with status 1: \\x1b[31mno key; {traffic}\n" in said
     assert "colonnade ask" not in said
+    flaps = server("flaps", calls=0, failed=0, tool_errors=0, p50_ms=None, p95_ms=None)
+    _show(Terminal(io.StringIO()), {**HOST, "servers": [flaps]})
+    assert capsys.readouterr().out.endswith("  flaps                ready    2025-11-25; 2 restarts\n")
     served = {"session": "handshake clients use\x1b a session"}
     _show(Terminal(io.StringIO()), {**HOST, "servers": [{**each, **served} for each in HOST["servers"]]})
     said_too = capsys.readouterr().out
