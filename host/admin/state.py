@@ -111,8 +111,12 @@ POLL_INTERVAL = 1.0
 _NOT_IN_ACTIVITY = (OutputLine, MessageDropped)
 
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-_AMOUNT = re.compile(rf"{_NUMBER.pattern}(?= (?:s|times|more)\b)")
+_NUMBER = r"\d+(?:\.\d+)?"
+_AMOUNT = re.compile(rf"{_NUMBER}(?= (?:s|times|more)\b)")
+_NUMBER_OR_ID = re.compile(
+    rf"0x[0-9a-f]+|(?:[0-9a-f]+-){{4}}[0-9a-f]+|\b(?=[a-f]*\d)[0-9a-f]{{8,}}\b|{_NUMBER}", re.IGNORECASE
+)
+"""Numbers, addresses in memory, UUIDs, and random ids of requests."""
 _SERVER_STATES = (ServerReady, ServerFailed, ServerStopped, ServerHeld, ServerNeedsLogin)
 
 
@@ -394,7 +398,7 @@ class StateReader:
             self._traffic[event.server].add_state(*_state_of(event), now)
         if not isinstance(event, _NOT_IN_ACTIVITY):
             # Elsewhere, a number may be a part of a name: what two tools are said to do is not the same.
-            varies = _NUMBER if isinstance(event, (*_SERVER_STATES, InstanceFailed)) else _AMOUNT
+            varies = _NUMBER_OR_ID if isinstance(event, (*_SERVER_STATES, InstanceFailed)) else _AMOUNT
             self._activity.append(self._fold(_activity_row(now, event), varies))
         self.mark_changed(*sections)
 

@@ -352,6 +352,19 @@ async def test_what_repeats_itself_is_one_row_of_the_activity() -> None:
         ]
 
 
+async def test_ids_in_the_reason_of_a_failure_do_not_make_it_another_one() -> None:
+    reasons = [
+        *(f"it exited with status 1: no key for <Client at 0x7f{at}a2bc>" for at in "bcd"),
+        *(f'the server says: "busy (request {at}f0c2d4a1b3e596{at})"' for at in "1a2"),
+        *(f"session 01{at}9fb-7c1e-4d{at}-aa{at}2-5b0{at}deadbeef is over" for at in "f3c"),
+    ]
+    async with opened() as host:
+        for reason in reasons:
+            host.world.journal.note(ServerFailed("gh", reason, 1.0))
+        activity = [each for each in (await host.admin.reader.state())["activity"] if each["kind"] == "ServerFailed"]
+        assert [each["count"] for each in activity] == [3, 3, 3]
+
+
 async def test_what_is_said_of_two_things_is_two_rows_of_the_activity() -> None:
     """Their names may differ by a number alone."""
     events: list[Event] = [
