@@ -6,7 +6,8 @@
 Every process that has it open may read on in the audit: a host whose file has `history`, and `colonnade history`. What
 is read, and up to where, is one transaction, so a crash loses nothing and doubles nothing. The place in a file is kept
 with the hash of the record before it: where that is not there any more, the file is read from its beginning. A damaged
-database is deleted and built again.
+database is deleted and built again. One of the former version keeps the rows of files that are gone, and the others are
+read again.
 
 Calls are found by their time, or by their place. There is no index of their names: these are random, so that each would
 be written to another page of it.
