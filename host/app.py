@@ -236,13 +236,10 @@ async def open_host(
         live.follow(history.follow)
         admin.reader.history = history
         console_sessions = ConsoleSessions(trio.current_time)
-        unobserved = journal.unobserved()
         first_answers = Recording(
             state,
             config.source,
-            router,
-            Stateless(router, unobserved, calls, stateless.tasks, of_process),
-            unobserved,
+            Stateless(router, journal.unobserved(), calls, stateless.tasks, of_process),
             memory,
             consent.store.poll,
             live.for_next_host,
@@ -610,7 +607,7 @@ async def _open_relays(
             tasks = host.stateless.tasks
             session = Session(name, endpoint, host.router, journal, tasks=tasks, memory=host.memory, process=process)
             host.clients.add(session, "relay")
-            yield RelayClient(session, StatelessStdio(host.router, host.stateless, session, stop))
+            yield RelayClient(session, StatelessStdio(host.stateless, session, stop))
 
     def endpoint_of(view: str) -> Endpoint | None:
         endpoint = addresses_of(host.live.config).own(view)
@@ -671,7 +668,7 @@ async def serve_over_stdio(
                 is_sole=True,
             )
             host.clients.add(session, "stdio")
-            stateless = StatelessStdio(host.router, host.stateless, session, signals.stop)
+            stateless = StatelessStdio(host.stateless, session, signals.stop)
             await serve_stdio(session, stateless, 0, stdout)
             await _learn_first_lists(host.upstreams, signals.stop)
 

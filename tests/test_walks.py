@@ -182,7 +182,7 @@ async def test_the_start_of_a_desktop_host_walks_as_written(tmp_path: Path) -> N
         @asynccontextmanager
         async def open_client(name: str, endpoint: Endpoint, process: ClientProcess) -> AsyncIterator[RelayClient]:
             session = Session(name, endpoint, world.router, world.journal, memory=world.memory, process=process)
-            yield RelayClient(session, StatelessStdio(world.router, stateless, session, trio.Event()))
+            yield RelayClient(session, StatelessStdio(stateless, session, trio.Event()))
 
         relays = Relays(source, state.hosts, Trail(source, {}), open_client, Addresses().own, lambda peer, why: None)
         with trio.fail_after(20), entered() as order:

@@ -29,7 +29,6 @@ from host.downstream.duplex import DuplexSession
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless
 from host.downstream.stateless_stdio import StatelessStdio
-from host.journal import Journal
 from host.jsonrpc.messages import Failure, Message, ParsedInput, Request, Success
 from host.jsonrpc.raw import encode, encode_object, members, string
 from host.memory import Budget
@@ -39,7 +38,6 @@ from host.protocol.methods import DISCOVER, INITIALIZE, LIST_METHOD_BY_NAME, Kin
 from host.protocol.stateless import with_envelope
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.relay_start import FIRST_ANSWERS, RESTRICTING, seal_first_answers, values_digest
-from host.router.router import Router
 from host.slices import pause
 from host.source import Endpoint
 from host.storage.directory import State
@@ -79,18 +77,15 @@ class Recording:
         self,
         state: State,
         source: Path,
-        router: Router,
         stateless: Stateless,
-        journal: Journal,
         memory: Budget,
         revisions: Callable[[], Revisions],
         in_effect: Callable[[], Config | None],
     ) -> None:
         self._path = state.for_config(source).path / FIRST_ANSWERS
         self._key = state.key()
-        self._router = router
+        self._router = stateless.router
         self._stateless = stateless
-        self._journal = journal
         self._revisions = revisions
         self._memory = memory
         self._in_effect = in_effect
@@ -207,10 +202,9 @@ class Recording:
     ) -> dict[str, Any]:
         """The answers to a client of this revision: `opening` by the form of its capabilities, and the pages of each
         list by their cursors. Raises _Refused."""
-        session = Session(
-            "first answers", endpoint, self._router, self._journal, tasks=self._stateless.tasks, memory=self._memory
-        )
-        stateless_stdio = StatelessStdio(self._router, self._stateless, session, trio.Event())
+        shared = self._router, self._stateless.journal, None, self._stateless.tasks
+        session = Session("first answers", endpoint, *shared, memory=self._memory)
+        stateless_stdio = StatelessStdio(self._stateless, session, trio.Event())
         async with trio.open_nursery() as nursery:
             try:
                 client = _Client(session, stateless_stdio, nursery, revision, capabilities, self._text_of)

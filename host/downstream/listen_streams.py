@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 import trio
 from msgspec import Raw
 
-from host.downstream.list_changes import SPACING, Announcements, Enqueue, Listener, track_changes
-from host.downstream.stateless import StatelessClient
-from host.downstream.tasks import Tasks, check_declared
+from host.downstream.list_changes import SPACING, Enqueue, Listener, track_changes
+from host.downstream.stateless import Stateless, StatelessClient
+from host.downstream.tasks import check_declared
 from host.errors import ColonnadeError
 from host.exchange import Caller, Exchange, NoClient, ProgressCallback
 from host.jsonrpc.messages import Id, Notification, Request
@@ -44,9 +44,7 @@ class Subscription:
 
     def __init__(
         self,
-        router: Router,
-        tasks: Tasks,
-        announcements: Announcements,
+        stateless: Stateless,
         id: Id,
         requested: Filter,
         client: StatelessClient,
@@ -56,9 +54,9 @@ class Subscription:
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
         self._id = id
-        self._router = router
-        self._tasks = tasks
-        self._announcements = announcements
+        self._router = stateless.router
+        self._tasks = stateless.tasks
+        self._announcements = stateless.announcements
         self._requested = requested
         self._enqueue = enqueue
         self._on_end = on_end

@@ -219,8 +219,8 @@ class Stateless:
     requests about tasks. `announcements` are those of clients of both eras; their `run` must run beside it."""
 
     def __init__(self, router: Router, journal: Journal, calls: CallStore, tasks: Tasks, seal: Seal) -> None:
-        self._router = router
-        self._journal = journal
+        self.router = router
+        self.journal = journal
         self._calls = calls
         self.tasks = tasks
         self.announcements = Announcements(
@@ -256,7 +256,7 @@ class Stateless:
         handle = _StatelessHandle(tell, stated.level, address, through, scope)
         work = partial(self._result, params, stated, caller, handle, target)
         hop = HOPS[stated.revision, caller.process is not None]
-        return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error, hop)
+        return errors_as_answers(request, work, self.journal, caller.name, as_stateless_error, hop)
 
     def _result(
         self,
@@ -272,7 +272,7 @@ class Stateless:
             return self._discover(caller)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound.of_method(method)
-        if method not in TARGETED and self._router.is_undeclared(caller, method):
+        if method not in TARGETED and self.router.is_undeclared(caller, method):
             raise MethodNotFound.of_method(method)
         if method in IN_EXTENSION:
             return self._answer_in_extension(request, params, caller)
@@ -284,15 +284,15 @@ class Stateless:
         return work if stated.level is None or isinstance(at, Answer) else self._with_level(caller, stated.level, work)
 
     async def _discover(self, caller: Caller) -> Raw:
-        await self._router.upstreams.wait_recalled(caller)
-        server = self._router.server_for(caller)
+        await self.router.upstreams.wait_recalled(caller)
+        server = self.router.server_for(caller)
         found = discover_result(
             VERSION,
-            self._router.instructions(caller),
+            self.router.instructions(caller),
             server=server,
             tasks=server is None or server.runs_tasks,
-            apps=self._router.shows_apps(caller.endpoint),
-            lacking=self._router.lacking(caller),
+            apps=self.router.shows_apps(caller.endpoint),
+            lacking=self.router.lacking(caller),
         )
         return complete_result(DISCOVER, found, VERSION)
 
@@ -300,11 +300,11 @@ class Stateless:
         return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
 
     async def _with_level(self, caller: Caller, level: str, work: Awaitable[Raw]) -> Raw:
-        self._router.log_levels.set_level(caller, level)
+        self.router.log_levels.set_level(caller, level)
         try:
             return await work
         finally:
-            self._router.log_levels.forget(caller)
+            self.router.log_levels.forget(caller)
 
     async def _carry_out(
         self,
@@ -321,7 +321,7 @@ class Stateless:
             exchange = Exchange(
                 request, params, caller, handle, stated.level, address=handle.address, scope=handle.scope
             )
-            answer = await self._router.answer(exchange)
+            answer = await self.router.answer(exchange)
             assert isinstance(answer, Answered)
             return complete_result(request.method, answer.result, VERSION, answer.freshness)
         if isinstance(at, Answer):
@@ -333,8 +333,8 @@ class Stateless:
             if isinstance(outcome, RequestsToClient):
                 _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(turn, outcome)
-        target = resolved or await self._router.resolver.resolve(caller, request.method, asked)
-        may_park = stated.answers_requests and self._router.may_park(caller, target, turn.through)
+        target = resolved or await self.router.resolver.resolve(caller, request.method, asked)
+        may_park = stated.answers_requests and self.router.may_park(caller, target, turn.through)
         task = self.tasks.options(caller, request.method, target)
         if task is None and not may_park:
             exchange = Exchange(
@@ -349,7 +349,7 @@ class Stateless:
                 through=turn.through,
                 scope=handle.scope,
             )
-            return self._written(turn, await self._router.answer(exchange))
+            return self._written(turn, await self.router.answer(exchange))
         work = self._detached_work(request, turn, stated.level, at, task, target, handle.address)
         size = COPIES * len(request.params or b"")
         begun = self._calls.begin(
@@ -393,7 +393,7 @@ class Stateless:
                 turn.through,
                 on_sent=call.note_sent,
             )
-            return self._written(turn, await self._router.answer(exchange))
+            return self._written(turn, await self.router.answer(exchange))
 
         return work
 
@@ -411,9 +411,9 @@ class Stateless:
         through = handle.through
         if not through and request.method == TOOLS_CALL.name:
             try:
-                params, through = self._router.tool_search.unwrap(caller, params)
+                params, through = self.router.tool_search.unwrap(caller, params)
             except AmbiguousMembers:
-                self._router.record_ambiguous(request, caller, handle.address)
+                self.router.record_ambiguous(request, caller, handle.address)
                 raise
         retry = retry_of(params)
         asked = params if retry is FIRST_REQUEST else with_retry(params, None, None)

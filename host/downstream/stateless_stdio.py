@@ -22,7 +22,6 @@ from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, S
 from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.stateless import CheckedEnvelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subscription_id
-from host.router.router import Router
 from host.wire.deadlines import CallScope
 
 LISTEN_END_TIMEOUT = 2.0
@@ -32,8 +31,8 @@ LISTEN_END_TIMEOUT = 2.0
 class StatelessStdio:
     """The stateless requests of the one client. `session` serves its handshake requests."""
 
-    def __init__(self, router: Router, stateless: Stateless, session: Session, stop: trio.Event) -> None:
-        self._router = router
+    def __init__(self, stateless: Stateless, session: Session, stop: trio.Event) -> None:
+        self._router = stateless.router
         self._stateless = stateless
         self._session = session
         self._stop = stop
@@ -133,17 +132,12 @@ class StatelessStdio:
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        tasks = self._stateless.tasks
-
         def tell(message: Message) -> bool:  # a change may come after the cancel, before the task of this has ended
             return not scope.cancel_called and say(message)
 
         try:
             with scope:
-                client = self._client
-                subscription = Subscription(
-                    self._router, tasks, self.announcements, id, wanted, client, abilities, tell, STDIO
-                )
+                subscription = Subscription(self._stateless, id, wanted, self._client, abilities, tell, STDIO)
                 await subscription.serve(self._stop)
         finally:
             self._session.serving.end(id, scope)

@@ -113,7 +113,7 @@ class OneChannel:
         self._greeted = self._opened = self._fails = False
         self._number = 0
         session = Session("test", SHARED, world.router, world.journal, memory=world.memory)
-        both = StatelessStdio(world.router, stateless, session, trio.Event())
+        both = StatelessStdio(stateless, session, trio.Event())
         nursery.start_soon(both.run)
         self._channel = DuplexSession(session, self._say, self._send, nursery, both)
 

@@ -600,9 +600,7 @@ class Life:
             return True
 
         subscription = Subscription(
-            self.world.router,
-            self.stateless.tasks,
-            self.stateless.announcements,
+            self.stateless,
             1,
             requested_filter(members(encode(wanted)), NO_ABILITIES),
             client,

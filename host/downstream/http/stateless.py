@@ -166,9 +166,7 @@ class StatelessHttp:
             stream.end()
 
         subscription = Subscription(
-            self._parts.router,
-            self._parts.stateless.tasks,
-            self._parts.stateless.announcements,
+            self._parts.stateless,
             request.id,
             wanted,
             client,

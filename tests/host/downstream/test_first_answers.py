@@ -90,9 +90,7 @@ async def recording(world: World, kept: Kept) -> AsyncIterator[Recording]:
         made = Recording(
             kept.state,
             kept.file,
-            world.router,
             stateless,
-            world.journal,
             world.memory,
             lambda: kept.revisions,
             lambda: kept.config,

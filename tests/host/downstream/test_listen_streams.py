@@ -578,7 +578,7 @@ async def test_a_client_that_leaves_in_whichever_step_leaves_nothing_behind() ->
     async with world_of as world, open_stateless(world) as stateless, trio.open_nursery() as nursery:
         await world.settled()
         announcements = stateless.announcements
-        shared = world.router, stateless.tasks, announcements, 1, wanted, client, NO_ABILITIES, say
+        shared = stateless, 1, wanted, client, NO_ABILITIES, say
         for steps in 20 * list(range(8, 16)):  # the tasks of one step run in any order
             subscription = Subscription(*shared, on_end=said.clear)
             nursery.start_soon(subscription.run)

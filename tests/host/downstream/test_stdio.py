@@ -100,7 +100,7 @@ async def open_stdio(
                 is_sole=True,
             )
             client.clients.add(session, "stdio")
-            either = StatelessStdio(world.router, stateless, session, client.stop)
+            either = StatelessStdio(stateless, session, client.stop)
             await serve_stdio(session, either, host_in, host_out)
         client.over.set()
 

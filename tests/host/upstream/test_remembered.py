@@ -436,9 +436,8 @@ async def test_a_stream_that_is_opened_while_its_server_starts_is_granted_what_i
         trio.open_nursery() as nursery,
     ):
         given = requested_filter(members(encode(wanted)), NO_ABILITIES)
-        tasks, announcements, stop = stateless.tasks, stateless.announcements, trio.Event()
-        subscription = Subscription(world.router, tasks, announcements, 1, given, client, NO_ABILITIES, hear)
-        nursery.start_soon(subscription.serve, stop)
+        subscription = Subscription(stateless, 1, given, client, NO_ABILITIES, hear)
+        nursery.start_soon(subscription.serve, trio.Event())
         began = trio.current_time()
         await trio.sleep(SLOW + 1)
         [(at, acknowledged)] = told
