@@ -401,15 +401,6 @@ async def _open_servers(
     ):
         remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
         directory = state.for_config(config.source)
-        runtime = Runtime(
-            catalog,
-            gate,
-            journal,
-            remembered,
-            credentials=credentials,
-            logins=logins,
-            installations=Installations(directory, keeper, journal),
-        )
         open_upstream_link = partial(
             open_link,
             keeper=keeper,
@@ -421,11 +412,22 @@ async def _open_servers(
             containers=Containers(state.containers, keeper),
             directory=directory,
         )
+        runtime = Runtime(
+            catalog,
+            gate,
+            journal,
+            open_upstream_link,
+            remembered,
+            credentials=credentials,
+            logins=logins,
+            installations=Installations(directory, keeper, journal),
+            single_client=single_client,
+        )
         grace = _start_grace(config, endpoint)
         specs = config.servers
         if not starts:
             specs = {id: replace(spec, disabled=True) for id, spec in specs.items()}
-        async with open_upstreams(specs, grace, open_upstream_link, runtime, single_client=single_client) as upstreams:
+        async with open_upstreams(specs, grace, runtime) as upstreams:
             yield runtime, upstreams, keeper
 
 

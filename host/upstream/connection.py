@@ -4,7 +4,6 @@ reason for which they end."""
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
@@ -35,16 +34,6 @@ from host.upstream.server_requests import ServerMessages
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import Link, LinkLost
 from host.wire.stdio import StdioLink
-
-
-class OpenLink(typing.Protocol):
-    def __call__(self, spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
-        """Open a link to the configured server. `http_sse`: over HTTP+SSE (2024-11-05).
-
-        Raises:
-            LinkLost: the link could not be opened.
-        """
-
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 PING_INTERVAL = 30.0

@@ -29,7 +29,7 @@ from host.source import SHARED
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
 from host.upstream.client_folder import is_folder
-from host.upstream.connection import OpenLink, UpstreamLease, may_launch
+from host.upstream.connection import UpstreamLease, may_launch
 from host.upstream.instance_failures import InstanceFailures
 from host.upstream.outcome import ConnectionEnd, Outcome
 from host.upstream.resource_watches import ResourceWatches
@@ -73,7 +73,7 @@ class _Instance(Role):
         self._pool = pool
         self.last_used = trio.current_time()
         shared = pool.serving(caller)
-        self.connection = UpstreamConnection(pool.spec, pool.runtime, pool.open_link, self, shared.lists)
+        self.connection = UpstreamConnection(pool.spec, pool.runtime, self, shared.lists)
 
     def _log_listeners(self) -> Collection[Caller]:
         runtime = self._pool.runtime
@@ -154,13 +154,11 @@ class Instances:
     def __init__(
         self,
         spec: ServerSpec,
-        open_link: OpenLink,
         serving: Callable[[Caller], UpstreamConnection],
         runtime: Runtime,
         nursery: trio.Nursery,
     ) -> None:
         self.spec = spec
-        self.open_link = open_link
         self.serving = serving
         self.runtime = runtime
         self.failures = InstanceFailures(spec.max_instances)

@@ -30,7 +30,6 @@ from host.upstream.client_folder import in_folder
 from host.upstream.connect import login_of, secrets_of
 from host.upstream.connection import (
     CONNECT_FAILURES,
-    OpenLink,
     UpstreamLease,
     end_with_login,
     failure_reason,
@@ -124,7 +123,6 @@ class UpstreamConnection:
         self,
         spec: ServerSpec,
         runtime: Runtime,
-        open_link: OpenLink,
         role: Role,
         lists: SourceLists,
         state: State | None = None,
@@ -139,7 +137,6 @@ class UpstreamConnection:
         self.dialect = self.last_dialect = configured_dialect(spec)
         self.login_id = ""
         self._runtime = runtime
-        self._open_link = open_link
         self._negotiated: NegotiatedServer | None = None
         self._was_negotiated = False
         """The current connection was negotiated in this `dialect`."""
@@ -298,7 +295,7 @@ class UpstreamConnection:
         )
         self.dropped_answers = server_messages.dropped_answers
         launched = spec if role.folder is None else in_folder(spec, role.folder)
-        link = self._open_link(launched, http_sse=self.dialect.http_sse)
+        link = runtime.open_link(launched, http_sse=self.dialect.http_sse)
         opening = open_client(spec, link, server_messages, runtime.gate, self.dialect, self.lists)
         with trio.fail_after(spec.start_timeout) as startup:
             async with opening as client:

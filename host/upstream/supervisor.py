@@ -43,7 +43,7 @@ from host.upstream.backoff import ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client
 from host.upstream.client_folder import is_folder, may_have_folder, no_folder
-from host.upstream.connection import OpenLink, UpstreamLease, launch_in, may_launch
+from host.upstream.connection import UpstreamLease, launch_in, may_launch
 from host.upstream.instances import Instances
 from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, session_outcome
 from host.upstream.remembered_lists import Offered
@@ -92,10 +92,10 @@ class _SharedRole(Role):
         self._server = server
         self._runtime = server.runtime
         self.clients = Clients(
-            SHARED_ABILITIES, server.sole_caller, server.single_client, log_listeners=self._log_listeners
+            SHARED_ABILITIES, server.sole_caller, self._runtime.single_client, log_listeners=self._log_listeners
         )
         self._lists = SourceLists(Source(spec.id, SESSION), server.runtime, budget, self)
-        self.connection = UpstreamConnection(spec, server.runtime, server.open_link, self, self._lists, state)
+        self.connection = UpstreamConnection(spec, server.runtime, self, self._lists, state)
 
     def _log_listeners(self) -> Collection[Caller]:
         callers = self._runtime.log_levels.callers(self.connection.spec.id)
@@ -285,7 +285,6 @@ class UpstreamServer:
 
     Args:
         sole_caller: returns the only client, once it is there, if there is only one.
-        single_client: there can be only one client.
 
     Attributes:
         main: the connection that it always has.
@@ -301,19 +300,10 @@ class UpstreamServer:
     """
 
     def __init__(
-        self,
-        spec: ServerSpec,
-        runtime: Runtime,
-        open_link: OpenLink,
-        sole_caller: Callable[[], Caller | None],
-        nursery: trio.Nursery,
-        *,
-        single_client: bool,
+        self, spec: ServerSpec, runtime: Runtime, sole_caller: Callable[[], Caller | None], nursery: trio.Nursery
     ) -> None:
         self.runtime = runtime
-        self.open_link = open_link
         self.sole_caller = sole_caller
-        self.single_client = single_client
         self.is_current = True
         self.supervision_scope = trio.CancelScope()
         self.stopped = trio.Event()
@@ -332,7 +322,7 @@ class UpstreamServer:
         self._nursery = nursery
         self.instances: Instances | None = None
         if spec.isolation is not Isolation.SHARED or self.in_folders:
-            self.instances = Instances(spec, open_link, self.serving, runtime, nursery)
+            self.instances = Instances(spec, self.serving, runtime, nursery)
 
     @property
     def spec(self) -> ServerSpec:

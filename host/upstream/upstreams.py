@@ -17,7 +17,6 @@ from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.protocol.versions import SESSION
 from host.source import Endpoint, Source
 from host.upstream.client import Client
-from host.upstream.connection import OpenLink
 from host.upstream.remembered import is_same_server
 from host.upstream.runtime import Runtime
 from host.upstream.supervised import UpstreamConnection
@@ -48,21 +47,16 @@ class Upstreams:
         self,
         servers: Mapping[str, ServerSpec],
         start_grace: float,
-        open_link: OpenLink,
         runtime: Runtime,
         nursery: trio.Nursery,
-        *,
-        single_client: bool,
     ) -> None:
         self._sole_caller: Caller | None = None
         self.by_id: Mapping[str, UpstreamServer] = {}
         self._start_grace = start_grace
         self._waiting = Counter[Hashable]()
         """Requests that wait for a starting server, by the owner of their caller."""
-        self._open_link = open_link
         self._runtime = runtime
         self._nursery = nursery
-        self._single_client = single_client
         self._ending: dict[str, trio.Event] = {}
         """By id: set when the last former server with this id has ended."""
         self._due: dict[str, None] = {}
@@ -88,14 +82,7 @@ class Upstreams:
         if old is not None and not is_restarted:
             old.spec = spec
             return old
-        server = UpstreamServer(
-            spec,
-            self._runtime,
-            self._open_link,
-            partial(self._sole_caller_at, spec.id),
-            self._nursery,
-            single_client=self._single_client,
-        )
+        server = UpstreamServer(spec, self._runtime, partial(self._sole_caller_at, spec.id), self._nursery)
         if old is not None and is_same_server(old.spec, spec) and _has_same_names(old.spec, spec):
             server.take_over(old)
         elif old is not None:
@@ -373,23 +360,14 @@ async def _notify_roots_changed(client: Client) -> None:
 
 @asynccontextmanager
 async def open_upstreams(
-    servers: Mapping[str, ServerSpec],
-    start_grace: float,
-    open_link: OpenLink,
-    runtime: Runtime,
-    *,
-    single_client: bool = False,
+    servers: Mapping[str, ServerSpec], start_grace: float, runtime: Runtime
 ) -> AsyncIterator[Upstreams]:
     """Supervise the servers for the block, and keep their visible entries in the catalog of the runtime. At the end all
-    servers are stopped, concurrently.
-
-    Args:
-        single_client: there will be only one client (`Upstreams.serve_only`).
-    """
+    servers are stopped, concurrently."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(runtime.catalog.run)
         try:
-            upstreams = Upstreams(servers, start_grace, open_link, runtime, nursery, single_client=single_client)
+            upstreams = Upstreams(servers, start_grace, runtime, nursery)
             nursery.start_soon(upstreams.run)
             yield upstreams
         finally:

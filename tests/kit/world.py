@@ -746,8 +746,9 @@ async def open_world(
             pins = gate.definitions.pins
             login_of = credentials.name_of if credentials is not None else lambda spec: ""
             remembered = RememberedServers(pins._db, bytes(32), catalog, pins, login_of)
-        runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
-        async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
+        shared = catalog, gate, journal, open_link, remembered, credentials, logins
+        runtime = Runtime(*shared, single_client=single_client)
+        async with open_upstreams(specs, start_grace, runtime) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
             yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal, work)
 

@@ -163,7 +163,7 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
         catalog = Catalog(["a"], gate.definitions.is_visible, lambda entry, view: None, views=Views())
-        async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as upstreams:
+        async with open_upstreams(specs, 3.0, Runtime(catalog, gate, journal, server.open_link)) as upstreams:
             await upstreams.by_id["a"].main.life.settled.wait()
             yield upstreams
 
