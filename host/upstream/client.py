@@ -426,11 +426,7 @@ class Client:
         return answers
 
     async def _wait_for_task(self, created: Raw, upstream_call: UpstreamCall, send: SendTaskRequest) -> Raw:
-        negotiated = self.negotiated
-        extension, cancels = negotiated.era is STATELESS, negotiated.cancels_tasks
-        task_call = TaskCall(
-            self.server, self._server_messages, upstream_call, send, extension=extension, can_cancel=cancels
-        )
+        task_call = TaskCall(self.server, self.negotiated, self._server_messages, upstream_call, send)
         return await task_call.wait_for_result(created)
 
     async def _send(

@@ -58,12 +58,10 @@ class MrtrDriver:
         if input_requests.state is not None and len(input_requests.state.encode()) > MAX_STATE:
             why = f"{self._server} sent a requestState of more than {MAX_STATE} bytes"
             raise ProtocolViolation(self._server, why)
-        parsed = {key: self._parse_request(*each) for key, each in input_requests.requests.items()}
-        adapted = {key: self._adapt(*each) for key, each in input_requests.requests.items()}
-        for key, (server_request, _) in parsed.items():
-            method, params = adapted[key]
-            adapted[key] = method, await self._server_messages.admit(server_request, method, params, self._call)
-        return InputRequired(self._server, adapted, input_requests.state, unknown=input_requests.unknown)
+        admitted: dict[str, tuple[str, dict[str, Raw]]] = {}
+        for key, (server_request, method, params) in self._adapted(input_requests.requests).items():
+            admitted[key] = method, await self._server_messages.admit(server_request, method, params, self._call)
+        return InputRequired(self._server, admitted, input_requests.state, unknown=input_requests.unknown)
 
     async def drive(self, result: Raw, send: SendRetry) -> Raw:
         """Send the input requests of `result` to the client and retry with its responses, until the result is complete.
@@ -112,26 +110,28 @@ class MrtrDriver:
             why = f"{self._server} sent an invalid {INPUT_REQUIRED} result: {problem}"
             raise ProtocolViolation(self._server, why) from None
 
-    def _adapt(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
-        parsed = self._parse_request(method, params)
+    def _adapted(
+        self, requests: Mapping[str, tuple[str, Raw | None]]
+    ) -> dict[str, tuple[ServerRequest, str, dict[str, Raw]]]:
+        """The input requests as the client of the call gets them.
+
+        Raises:
+            ProtocolViolation, Forbidden: one of them is invalid or not permitted.
+        """
         try:
-            return method, self._server_messages.adapt_request(parsed, self._call)
+            parsed = {key: self._parse_request(*each) for key, each in requests.items()}
+            adapt = self._server_messages.adapt_request
+            return {key: (each[0], requests[key][0], adapt(each, self._call)) for key, each in parsed.items()}
         except ServerRequestRejected as refusal:
-            raise self._forbidden(refusal) from None
+            raise Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}") from None
 
     def _parse_request(self, method: str, params: Raw | None) -> tuple[ServerRequest, dict[str, Raw]]:
-        try:
-            parsed = server_request_of(method, params, identified=False)
-        except ServerRequestRejected as refusal:
-            raise self._forbidden(refusal) from None
+        parsed = server_request_of(method, params, identified=False)
         if parsed is None:
             raise ProtocolViolation(
                 self._server, f"{self._server} sent an input request with an unknown method: {method[:80]}"
             )
         return parsed
-
-    def _forbidden(self, refusal: ServerRequestRejected) -> Forbidden:
-        return Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}")
 
     async def collect_answers(self, requests: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
         """Send input requests to the client, and return its responses by key.
@@ -140,24 +140,23 @@ class MrtrDriver:
             ProtocolViolation, Forbidden: one of them is invalid or not permitted; then none is sent.
             ServerErrorResponse: the client refused sampling or roots, which MRTR cannot express.
         """
-        parsed = {key: self._parse_request(*each)[0] for key, each in requests.items()}
-        adapted = {key: self._adapt(*each) for key, each in requests.items()}
+        adapted = self._adapted(requests)
         answers: dict[str, Raw] = {}
         refusals: list[PeerError] = []
 
-        async def forward(key: str) -> None:
+        async def forward(key: str, server_request: ServerRequest, method: str, params: dict[str, Raw]) -> None:
             try:
-                answers[key] = await self._server_messages.forward(self._call, parsed[key], *adapted[key])
+                answers[key] = await self._server_messages.forward(self._call, server_request, method, params)
             except PeerError as refusal:
-                if adapted[key][0] == ELICIT:
+                if method == ELICIT:
                     answers[key] = elicitation_cancelled()
                 else:  # a retry has no form for refused sampling or roots
                     refusals.append(refusal)
                     nursery.cancel_scope.cancel("one of them was refused")
 
         async with trio.open_nursery() as nursery:
-            for key in adapted:
-                nursery.start_soon(forward, key)
+            for key, each in adapted.items():
+                nursery.start_soon(forward, key, *each)
         if refusals:
             error = refusals[0].error
             raise ServerErrorResponse(self._server, error.code, error.message, error.data)

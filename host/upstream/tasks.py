@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import trio
 from msgspec import Raw
@@ -19,6 +20,7 @@ from host.exchange import Exchange
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS
 from host.jsonrpc.raw import members
 from host.peer.outstanding import CANCEL_SEND_GRACE
+from host.protocol.negotiated import NegotiatedServer
 from host.protocol.stateless import strip_hop_fields
 from host.protocol.tasks import (
     TASKS_CANCEL,
@@ -36,7 +38,7 @@ from host.protocol.tasks import (
     update_params,
     without_related_task,
 )
-from host.protocol.versions import SESSION
+from host.protocol.versions import SESSION, STATELESS
 from host.upstream.call import UpstreamCall
 from host.upstream.mrtr import MrtrDriver
 from host.upstream.server_requests import ServerMessages
@@ -56,30 +58,19 @@ SendTaskRequest = Callable[[str, dict[str, Raw]], Awaitable[Raw]]
 _Inputs = Mapping[str, tuple[str, Raw | None]]
 
 
+@dataclass(eq=False)
 class TaskCall:
-    """One call that became a task.
+    """One call that became a task."""
 
-    Args:
-        extension: the server is stateless and has the tasks extension.
-        can_cancel: the server supports `tasks/cancel`.
-    """
+    _server: str
+    _negotiated: NegotiatedServer
+    _server_messages: ServerMessages
+    _call: UpstreamCall
+    _send: SendTaskRequest
 
-    def __init__(
-        self,
-        server: str,
-        server_messages: ServerMessages,
-        call: UpstreamCall,
-        send: SendTaskRequest,
-        *,
-        extension: bool,
-        can_cancel: bool = True,
-    ) -> None:
-        self._server = server
-        self._server_messages = server_messages
-        self._call = call
-        self._send = send
-        self._extension = extension
-        self._can_cancel = can_cancel
+    def __post_init__(self) -> None:
+        self._extension = self._negotiated.era is STATELESS
+        """Whether the server is stateless and has the tasks extension."""
         self._is_over = False
         self._poll_now = trio.Event()
         """Set when the task should be polled at once."""
@@ -113,7 +104,7 @@ class TaskCall:
             return await (self._extension_result(task) if self._extension else self._handshake_result(task))
         finally:
             del self._server_messages.task_calls[task.id]
-            if self._can_cancel and not self._is_over:
+            if self._negotiated.cancels_tasks and not self._is_over:
                 with trio.move_on_after(CANCEL_SEND_GRACE, shield=True), suppress(ColonnadeError):
                     await self._send(TASKS_CANCEL, _id_params(task))
 
