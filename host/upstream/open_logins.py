@@ -13,6 +13,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import final
 
 import trio
@@ -183,6 +184,7 @@ def _said(problem: BaseException) -> str:
     return problem.said if isinstance(problem, OAuthProblem) else ""
 
 
+@dataclass(eq=False)
 class OpenLogins:
     """The open logins of all servers. Made by `open_logins`.
 
@@ -191,24 +193,15 @@ class OpenLogins:
         note: takes events; must not wait.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        vault: Vault,
-        credentials: Credentials,
-        nursery: trio.Nursery,
-        record: RecordLogin,
-        note: Callable[[Event], None],
-        *,
-        may_offer: bool,
-    ) -> None:
-        self.may_offer = may_offer
-        self._store = store
-        self._vault = vault
-        self._credentials = credentials
-        self._nursery = nursery
-        self._record = record
-        self._note = note
+    _store: Store
+    _vault: Vault
+    _credentials: Credentials
+    _nursery: trio.Nursery
+    _record: RecordLogin
+    _note: Callable[[Event], None]
+    may_offer: bool
+
+    def __post_init__(self) -> None:
         self._open: dict[str, OpenLogin] = {}
         self._opening = trio.Lock()
         self._begun: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_BEGUN))
@@ -321,5 +314,5 @@ async def open_logins(
 ) -> AsyncIterator[OpenLogins]:
     """The open logins, for the block. At its end they end without a login."""
     async with trio.open_nursery() as nursery:
-        yield OpenLogins(store, vault, credentials, nursery, record, note, may_offer=may_offer)
+        yield OpenLogins(store, vault, credentials, nursery, record, note, may_offer)
         nursery.cancel_scope.cancel("the host stops")

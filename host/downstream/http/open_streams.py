@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 
 import trio
+from msgspec import Struct
 
 from host.downstream.http.request import Rejected
 from host.downstream.http.security import Refusal
@@ -31,26 +32,15 @@ class StreamKind(Enum):
     """`subscriptions/listen`."""
 
 
-class OpenStream:
+class OpenStream(Struct, eq=False):
     """The place of one stream, which is free after its block."""
 
-    __slots__ = ("_streams", "end", "endpoint", "identity", "in_use", "kind")
-
-    def __init__(
-        self,
-        streams: OpenStreams,
-        kind: StreamKind,
-        endpoint: Endpoint,
-        identity: str | None,
-        end: Callable[[], object],
-        in_use: Callable[[], bool],
-    ) -> None:
-        self._streams = streams
-        self.kind = kind
-        self.endpoint = endpoint
-        self.identity = identity
-        self.end = end
-        self.in_use = in_use
+    _streams: OpenStreams
+    kind: StreamKind
+    endpoint: Endpoint
+    identity: str | None
+    end: Callable[[], object]
+    in_use: Callable[[], bool]
 
     def __enter__(self) -> None:
         return None
