@@ -134,7 +134,7 @@ def members(raw: bytes | Raw) -> dict[str, Raw]:
 def members_if_object(raw: bytes | Raw | None) -> dict[str, Raw]:
     """The members of a JSON object; none for any other value, and for None. Never raises."""
     try:
-        return members(raw or b"")
+        return {} if raw is None else members(raw)
     except ValueError:
         return {}
 
