@@ -102,6 +102,14 @@ class _WaitingCall(Struct, eq=False):
     """Whether its client can show a form."""
     form_is_open: bool = False
 
+    def permit(self, grant: Grant) -> None:
+        self.grant = grant
+        self.settled.set()
+
+    def refuse(self, refusal: Exception) -> None:
+        self.refusal = refusal
+        self.settled.set()
+
 
 class PendingConfirmation(Struct, eq=False):
     """One confirmation, shared by the calls that wait for its answer."""
@@ -118,6 +126,9 @@ class PendingConfirmation(Struct, eq=False):
     """The reason why it was refused; empty while calls wait."""
     answers: int = 0
     """Answers that are being stored, or applied: several if another process has given one."""
+    key: Hashable = None
+    """The key of its queue, which it keeps when its access request loses its session; None in that of another
+    process."""
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -255,17 +266,17 @@ class ConfirmationQueue:
         """Refuse the calls that wait for people who could not be told, unless somebody is there by now."""
         if self.can_be_answered():
             return
-        for key, confirmation in list(self._open.items()):
+        for confirmation in list(self._open.values()):
             for waiter in [each for each in confirmation.waiters if not each.form_is_open]:
-                self._give_up(key, confirmation, waiter, _NOBODY)
+                self._give_up(confirmation, waiter, _NOBODY)
 
     def close(self) -> None:
         """Refuse the calls that wait for a person, and later ones at once: the host is about to end, and an answer
         would come too late."""
         self._closed = True
-        for key, confirmation in list(self._open.items()):
+        for confirmation in list(self._open.values()):
             for waiter in list(confirmation.waiters):
-                self._give_up(key, confirmation, waiter, _STOPPING)
+                self._give_up(confirmation, waiter, _STOPPING)
 
     async def confirm(self, access: AccessRequest, context: ConfirmationContext, client: ClientHandle | None) -> Grant:
         """Wait for a person's answer, and return the grant for this access request. Cancelling withdraws the call.
@@ -288,7 +299,7 @@ class ConfirmationQueue:
         confirmation = self._open.get(key) or self._create(key, access, context, refused)
         if refused:
             if not confirmation.waiters:  # others may have begun to wait while a channel was attached, and wait still
-                self._refuse(key, confirmation, refused)
+                self._refuse(confirmation, refused)
             why = _STOPPING if self._closed else "nobody is there who could answer"
             raise self._unconfirmed(confirmation, f"and {why}", has_form=False)
         waiter = _WaitingCall(has_form=client is not None, form_is_open=client is not None)
@@ -297,15 +308,15 @@ class ConfirmationQueue:
         self._notify()
         try:
             with trio.move_on_after(self.spec.timeout):
-                await self._wait_for_answer(key, confirmation, waiter, client)
+                await self._wait_for_answer(confirmation, waiter, client)
             if waiter.refusal is not None:
                 raise waiter.refusal
             if waiter.grant is None:
-                raise self._timed_out(key, confirmation, waiter)
+                raise self._timed_out(confirmation, waiter)
             waiter.collected = True
             return waiter.grant
         finally:
-            self._remove_waiter(key, confirmation, waiter)
+            self._remove_waiter(confirmation, waiter)
 
     async def answer(
         self,
@@ -347,16 +358,14 @@ class ConfirmationQueue:
     async def apply(self, confirmation: PendingConfirmation, given: GivenAnswer) -> PendingConfirmation:
         """Apply the answer that counts. In a fleet it is none whose grant is stored, and the confirmation may be one
         of another process, which nothing waits for here. Raises as `answer` does."""
-        key = next((key for key, each in self._all() if each is confirmation), None)
         answer, channel = given.answer, given.channel
         if answer is ConfirmationAnswer.DENY:
             subject = confirmation.access.subject
             self._record("answer", confirmation, {"answer": answer.value, "by": channel.value})
             refusal = Forbidden(subject.item.server, _denied_message(confirmation))
             for waiter in confirmation.waiters:
-                waiter.refusal = refusal
-                waiter.settled.set()
-            self._remove(key, confirmation)
+                waiter.refuse(refusal)
+            self._remove(confirmation)
             self._drop_refused(lambda access: is_equal(access, confirmation.access))
             return confirmation
         grant = self._grant(confirmation, given)
@@ -374,12 +383,11 @@ class ConfirmationQueue:
         going = confirmation.waiters[:1] if answer is ConfirmationAnswer.ONCE else list(confirmation.waiters)
         for waiter in going:
             confirmation.waiters.remove(waiter)
-            waiter.grant = grant
-            waiter.settled.set()
+            waiter.permit(grant)
         if answer is ConfirmationAnswer.ONCE and going:
             self.grants.reserve(grant)  # the grant is for the waiting call; another call must not take it first
         if not confirmation.waiters:
-            self._remove(key, confirmation)
+            self._remove(confirmation)
         self._drop_refused(lambda access: is_equal(access, confirmation.access))
         self.release_covered()
         self._notify()
@@ -412,30 +420,27 @@ class ConfirmationQueue:
 
     def settle(self, confirmation: PendingConfirmation) -> None:
         """Drop a confirmation that nothing waits for: its answer is elsewhere."""
-        for key, each in self._all():
-            if each is confirmation and not each.waiters:
-                self._remove(key, confirmation)
+        if not confirmation.waiters and confirmation in self.own():
+            self._remove(confirmation)
 
     def fail(self, confirmation: PendingConfirmation, problem: Exception) -> None:
         """End the calls that wait for an answer that was given and cannot be applied."""
         for waiter in confirmation.waiters:
-            waiter.refusal = problem
-            waiter.settled.set()
+            waiter.refuse(problem)
         confirmation.waiters.clear()
         self.settle(confirmation)
 
     def release_covered(self) -> None:
         """Release the waiting calls for which a grant exists by now: a wider one that was given for another call, or
         one from another process. Refused confirmations that it covers need no answer any more."""
-        for key, confirmation in list(self._open.items()):
+        for confirmation in list(self._open.values()):
             grant = self.grants.find(confirmation.access)
             if grant is None or grant.scope is Scope.ONCE:
                 continue
             for waiter in confirmation.waiters:
-                waiter.grant = grant
-                waiter.settled.set()
+                waiter.permit(grant)
             confirmation.waiters.clear()
-            self._remove(key, confirmation)
+            self._remove(confirmation)
         self._drop_refused(self._is_covered)
 
     def _is_covered(self, access: AccessRequest) -> bool:
@@ -443,40 +448,34 @@ class ConfirmationQueue:
         return grant is not None and grant.scope is not Scope.ONCE
 
     def _drop_refused(self, applies: Callable[[AccessRequest], bool]) -> None:
-        for key, confirmation in list(self._refused.items()):
+        for confirmation in list(self._refused.values()):
             if not confirmation.answers and applies(confirmation.access):
-                self._remove(key, confirmation)
+                self._remove(confirmation)
 
     def void(self, still_applies: Callable[[AccessRequest], bool]) -> None:
         """Drop every confirmation whose access request does not hold any more; its calls end with StaleApproval."""
-        for key, confirmation in self._all():
+        for confirmation in self.own():
             if not still_applies(confirmation.access):
                 self._record("answer", confirmation, {"answer": "void"})
                 for waiter in confirmation.waiters:
-                    waiter.refusal = stale_approval(confirmation.access.subject.item)
-                    waiter.settled.set()
-                self._remove(key, confirmation)
+                    waiter.refuse(stale_approval(confirmation.access.subject.item))
+                self._remove(confirmation)
 
     def end_session(self, session: Hashable) -> None:
         """Withdraw the calls of a session that has ended, and accept no further grant for it."""
         self.grants.end_session(session)
-        for key, confirmation in list(self._open.items()):
+        for confirmation in list(self._open.values()):
             if confirmation.access.subject.session == session:
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 for waiter in confirmation.waiters:
-                    waiter.refusal = self._unconfirmed(confirmation, "and its session has ended", has_form=False)
-                    waiter.settled.set()
-                self._remove(key, confirmation)
+                    waiter.refuse(self._unconfirmed(confirmation, "and its session has ended", has_form=False))
+                self._remove(confirmation)
         for confirmation in self._refused.values():
             subject = confirmation.access.subject
             if subject.session == session:
                 confirmation.access = replace(confirmation.access, subject=structs.replace(subject, session=None))
 
     # Within
-
-    def _all(self) -> list[tuple[Hashable, PendingConfirmation]]:
-        self.drop_expired()
-        return [*self._open.items(), *self._refused.items()]
 
     def _create(
         self, key: Hashable, access: AccessRequest, context: ConfirmationContext, refused: str
@@ -495,25 +494,23 @@ class ConfirmationQueue:
         now = time.time()
         former = self._refused.pop(key, None)  # a person may have read the former id, and can still answer with it
         id = secrets.token_hex(4) if former is None else former.id
-        confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout, refused=refused)
+        confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout, refused=refused, key=key)
         self._record("ask", confirmation, {})
         self._open[key] = confirmation
         return confirmation
 
     async def _wait_for_answer(
-        self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle | None
+        self, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle | None
     ) -> None:
         if client is None:
             await waiter.settled.wait()
             return
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask_client, key, confirmation, waiter, client)
+            nursery.start_soon(self._ask_client, confirmation, waiter, client)
             await waiter.settled.wait()
             nursery.cancel_scope.cancel("it is answered")
 
-    async def _ask_client(
-        self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle
-    ) -> None:
+    async def _ask_client(self, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle) -> None:
         """Ask the client's user, who can answer yes for once, yes for the session, or no. Lasting answers are for the
         other channels. If the form has no answer, the call waits as long as somebody else can give one."""
         try:
@@ -529,7 +526,7 @@ class ConfirmationQueue:
         waiter.form_is_open = False
         if answer is None:
             if not self.can_be_answered():
-                self._give_up(key, confirmation, waiter, why)
+                self._give_up(confirmation, waiter, why)
             return
         confirmation.waiters.remove(waiter)  # the answer of a client's own user is for this call alone
         confirmation.waiters.insert(0, waiter)
@@ -537,53 +534,50 @@ class ConfirmationQueue:
             # Nothing lasting, so nothing is stored, and this does not wait, but in a fleet.
             await self.answer(confirmation.id, answer, Channel.CLIENT)
         except AuditUnavailable as problem:
-            waiter.refusal = problem
-            waiter.settled.set()
+            waiter.refuse(problem)
         except StateError:
-            waiter.refusal = self._unconfirmed(confirmation, "and the answer could not be stored", has_form=True)
-            waiter.settled.set()
+            waiter.refuse(self._unconfirmed(confirmation, "and the answer could not be stored", has_form=True))
 
-    def _give_up(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall, why: str) -> None:
+    def _give_up(self, confirmation: PendingConfirmation, waiter: _WaitingCall, why: str) -> None:
         """Refuse one call for which nobody can answer any more."""
-        waiter.refusal = self._unconfirmed(confirmation, f"and {why}", has_form=waiter.has_form)
-        waiter.settled.set()
+        waiter.refuse(self._unconfirmed(confirmation, f"and {why}", has_form=waiter.has_form))
         confirmation.waiters.remove(waiter)  # at once: an answer that comes now is for the next call
         if not confirmation.waiters:
-            self._refuse(key, confirmation, why)
+            self._refuse(confirmation, why)
 
-    def _timed_out(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall) -> Unconfirmed:
+    def _timed_out(self, confirmation: PendingConfirmation, waiter: _WaitingCall) -> Unconfirmed:
         why = f"nobody answered within {self.spec.timeout:.0f} s"
         if confirmation.waiters == [waiter]:
-            self._refuse(key, confirmation, why)
+            self._refuse(confirmation, why)
         return self._unconfirmed(confirmation, f"and {why}", has_form=waiter.has_form)
 
-    def _refuse(self, key: Hashable, confirmation: PendingConfirmation, why: str) -> None:
+    def _refuse(self, confirmation: PendingConfirmation, why: str) -> None:
         """Refuse the confirmation when no call waits for it any more. It stays in the list, so that a person can allow
         the next equal call."""
         self._record("answer", confirmation, {"answer": "none", "why": why})
-        self._open.pop(key, None)
+        self._open.pop(confirmation.key, None)
         confirmation.refused, confirmation.expires_at = why, time.time() + REFUSED_LIFE
-        self._refused[key] = confirmation
+        self._refused[confirmation.key] = confirmation
         while len(self._refused) > MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
         self._notify()
 
-    def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall) -> None:
+    def _remove_waiter(self, confirmation: PendingConfirmation, waiter: _WaitingCall) -> None:
         if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
             self.grants.withdraw(waiter.grant)  # the call was cancelled after the answer was given
         if waiter in confirmation.waiters:
             confirmation.waiters.remove(waiter)
             if (
-                not confirmation.waiters and self._open.get(key) is confirmation
+                not confirmation.waiters and self._open.get(confirmation.key) is confirmation
             ):  # the call was cancelled, and its confirmation with it
                 self._record("answer", confirmation, {"answer": "withdrawn"})
-                del self._open[key]
+                del self._open[confirmation.key]
             self._notify()
 
-    def _remove(self, key: Hashable | None, confirmation: PendingConfirmation) -> None:
+    def _remove(self, confirmation: PendingConfirmation) -> None:
         for kept in (self._open, self._refused):
-            if kept.get(key) is confirmation:
-                del kept[key]
+            if kept.get(confirmation.key) is confirmation:
+                del kept[confirmation.key]
         self._notify()
 
     def _unconfirmed(self, confirmation: PendingConfirmation, why: str, *, has_form: bool) -> Unconfirmed:
