@@ -18,6 +18,8 @@ import pytest
 import trio
 
 from host.cli.admin_client import AdminClientError, RunningHost, find_hosts
+from tests.host.storage.test_sqlite import removed, renamed, replaced
+from tests.kit.gates import locked
 from tests.kit.servers.offering import offer
 from tests.real.clients import by_hand
 from tests.real.running import (
@@ -70,13 +72,6 @@ def held(file: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def exclusive(state: Path) -> Iterator[None]:
-    with closing(sqlite3.connect(state / "colonnade.db", isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        yield
-
-
-@contextmanager
 def reserved(state: Path) -> Iterator[None]:
     with closing(sqlite3.connect(state / "colonnade.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -111,7 +106,7 @@ def setting_aside(state: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("lock", [exclusive, reserved, pending, setting_aside])
+@pytest.mark.parametrize("lock", [locked, reserved, pending, setting_aside])
 def test_no_lock_of_another_process_holds_up_an_unrelated_session(
     lock: Callable[[Path], Any], file: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -165,7 +160,7 @@ def test_no_lock_of_another_process_holds_up_an_unrelated_session(
 
 def test_a_locked_database_refuses_a_decision_with_a_remedy(file: Path) -> None:
     with serving(file, "s"):
-        with exclusive(state_of(file)):
+        with locked(state_of(file)):
             refused = deciding(file, "definitions", "approve", "--server", "s", "--yes")
             assert refused.returncode == 1
             assert "another process has held" in refused.stderr
@@ -175,21 +170,6 @@ def test_a_locked_database_refuses_a_decision_with_a_remedy(file: Path) -> None:
 
 
 # A database that is taken away
-
-
-def removed(database: Path) -> None:
-    database.unlink()
-
-
-def renamed(database: Path) -> None:
-    database.rename(database.with_suffix(".moved"))
-
-
-def replaced(database: Path) -> None:
-    other = database.with_suffix(".other")
-    other.write_bytes(database.read_bytes())
-    other.chmod(0o600)
-    other.rename(database)
 
 
 @pytest.mark.parametrize("how", [removed, renamed, replaced])

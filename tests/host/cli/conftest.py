@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
 import pty
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -29,6 +31,7 @@ from host.protocol.methods import Kind
 from host.storage.directory import State, open_state
 from host.storage.sqlite import open_store
 from host.trial import Trial
+from tests.host.admin.test_socket import RunningHost, running_host
 from tests.kit.gates import observe
 from tests.real.person import Person
 
@@ -80,6 +83,32 @@ def levels_of_the_log() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)
+
+
+class TypedText(io.StringIO):
+    """What somebody types at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+Types = Callable[[str], None]
+
+
+@pytest.fixture
+def types(monkeypatch: pytest.MonkeyPatch) -> Types:
+    """Sit at a terminal and type."""
+    return lambda text: monkeypatch.setattr("sys.stdin", TypedText(text))
+
+
+@contextmanager
+def host_at(state: str) -> Iterator[RunningHost]:
+    """A host with this state directory, for the block."""
+    folder = Path(state, "run")
+    Path(state).mkdir(0o700)
+    folder.mkdir(0o700)
+    with running_host(folder) as running:
+        yield running
 
 
 @dataclass

@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,7 +21,7 @@ from tests.host.admin.test_socket import RunningHost, running_host
 from tests.kit.admin import NOW, arguments, confirmation
 from tests.real.running import COLONNADE, until
 
-from .conftest import Stopped, Terminal
+from .conftest import Stopped, Terminal, host_at
 
 
 def test_without_a_host_nobody_can_be_asked(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,15 +34,6 @@ def test_without_a_host_nobody_can_be_asked(stopped: Stopped, capsys: pytest.Cap
 @pytest.fixture
 def state(tmp_path: Path) -> str:
     return str(tmp_path / "state")
-
-
-@contextmanager
-def host_at(state: str) -> Iterator[RunningHost]:
-    folder = Path(state, "run")
-    Path(state).mkdir(0o700)
-    folder.mkdir(0o700)
-    with running_host(folder) as running:
-        yield running
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, UNREACHED, WRONG, CommandFailed
 from host.cli.servers import Served, offer_reload
 from host.cli.targets import DecisionScope
-from tests.host.admin.test_socket import RunningHost, running_host
+from tests.host.admin.test_socket import RunningHost
 from tests.kit.admin import server
 
-from .conftest import Stopped
+from .conftest import Stopped, host_at
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def host(state: str) -> Iterator[RunningHost]:
-    folder = Path(state, "run")
-    Path(state).mkdir(0o700)
-    folder.mkdir(0o700)
-    with running_host(folder) as running:
+    with host_at(state) as running:
         yield running
 
 

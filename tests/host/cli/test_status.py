@@ -17,11 +17,10 @@ from host.cli.command_line import run
 from host.cli.exit_codes import DONE, INTERRUPTED, UNREACHED
 from host.cli.status import _duration, _fitting, _show
 from host.cli.terminal import Terminal
-from tests.host.admin.test_socket import running_host
 from tests.kit.admin import client, server
 from tests.real.running import colonnade, recorder, serving, write_config
 
-from .conftest import Stopped
+from .conftest import Stopped, host_at
 
 HOST: dict[str, Any] = {
     "colonnade": "0.1.0",
@@ -41,11 +40,9 @@ HOST: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("status") / "state"
-    folder.mkdir(0o700)
-    (folder / "run").mkdir(0o700)
-    with running_host(folder / "run"):
-        yield str(folder)
+    state = str(tmp_path_factory.mktemp("status") / "state")
+    with host_at(state):
+        yield state
 
 
 @pytest.mark.slow

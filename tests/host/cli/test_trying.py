@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,11 @@ from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED
 from host.policy.rows import DefinitionRow
 from host.trial import Trial
-from tests.host.cli.conftest import Terminal, Trials
+from tests.host.cli.conftest import Terminal, Trials, Types
 from tests.kit.keyring import MemoryKeyring, memory
 
 __all__ = ["memory"]
 
-Types = Callable[[str], None]
 READY = Trial("clock", offers="2 tools")
 FAILS = Trial("lost", problem='the program "uvxx" was not found on PATH: install it', has_failed=True)
 ASKS_FOR_LOGIN = Trial("web", problem="log in: colonnade login web")
@@ -62,17 +58,6 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: MemoryKeyring)
         (file / ".cursor" / "mcp.json").write_text(json.dumps(servers))
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def types(monkeypatch: pytest.MonkeyPatch) -> Types:
-    """Sit at a terminal and type."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    return lambda text: monkeypatch.setattr(sys, "stdin", Terminal(text))
 
 
 def written() -> list[str]:

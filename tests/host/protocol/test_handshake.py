@@ -245,12 +245,6 @@ def test_an_offer_says_whether_there_is_a_log(capabilities: object, logs: bool) 
     assert read_initialize_result(answered(capabilities=capabilities)).has_logging is logs
 
 
-def test_completions_are_tried_where_they_cannot_be_declared() -> None:
-    assert read_initialize_result(answered(protocolVersion=FIRST.name)).has_completions
-    assert not read_initialize_result(answered()).has_completions
-    assert read_initialize_result(answered(capabilities={"completions": {}})).has_completions
-
-
 def test_missing_members_of_an_offer_are_empty() -> None:
     found = read_initialize_result(answered())
     assert (found.capabilities, found.instructions, found.server) == (frozenset(), None, "")

@@ -32,6 +32,14 @@ print(len(socket.if_nameindex()))
 """A program that connects to itself over loopback, and says how many interfaces there are."""
 
 
+def program(path: Path, text: str = "\x7fELF") -> Path:
+    """A file that can be started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 async def planned(
     folder: Path, words: tuple[str, ...], sandbox: Sandbox | None, cwd: Path | None = None
 ) -> tuple[dict[str, str], dict[str, Any]]:

@@ -29,19 +29,13 @@ from host.sandbox.installed import (
     wanted_text,
 )
 from host.sandbox.packages import NotInstallable, Wanted, wanted_by
+from tests.host.sandbox.kit import program
 
 
 def wanted(command: str, *, builds: bool = False) -> Wanted:
     found = wanted_by(shlex.split(command))
     assert found is not None
     return replace(found, builds=builds)
-
-
-def program(path: Path, text: str = "") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
 
 
 def manifest(place: Path, name: str, **members: object) -> None:

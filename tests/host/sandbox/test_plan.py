@@ -17,6 +17,7 @@ from config.sandbox import Destination, Means, Network, Sandbox, SandboxFiles
 from host.sandbox.installed import ProgramStart
 from host.sandbox.paths import is_below_any
 from host.sandbox.plan import SHORT_TEMPORARY, MissingFile, confined_environment, make_mounts, make_plan, needed
+from tests.host.sandbox.kit import program
 
 pytestmark = pytest.mark.disk
 
@@ -27,13 +28,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (made / ".ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(made))
     return made
-
-
-def program(path: Path, text: str = "\x7fELF") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
 
 
 def spec(*words: str | Path, cwd: Path = Path("/"), sandbox: Sandbox | None = None) -> StdioServer:

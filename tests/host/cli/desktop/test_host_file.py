@@ -3,7 +3,6 @@ files, the entry of Colonnade for each host, and the difference that is shown.""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -39,6 +38,7 @@ from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.servers import Served
 from host.storage.connections import Connections
 from host.storage.directory import State, open_state, state_directory
+from tests.host.cli.conftest import Types
 from tests.kit.cost import assert_costs_less
 
 SERVERS = """servers:
@@ -77,20 +77,6 @@ def gemini(home: Home) -> Path:
 
 def names(home: Home) -> list[str]:
     return list(values(gemini(home), gemini(home).read_text())["mcpServers"])
-
-
-Answer = Callable[[str], None]
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Sit at a terminal and type."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    return lambda text: monkeypatch.setattr(sys, "stdin", Terminal(text))
 
 
 def test_a_dry_run_shows_the_difference_without_secrets(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,11 +312,11 @@ def test_a_file_that_would_not_change_is_not_asked_about(home: Home, capsys: pyt
     assert "Nothing is to be done in this file." in capsys.readouterr().out
 
 
-def test_a_person_is_asked(home: Home, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
-    answer("n\n")
+def test_a_person_is_asked(home: Home, types: Types, capsys: pytest.CaptureFixture[str]) -> None:
+    types("n\n")
     assert run(["connect", "gemini"]) == FAILED
     assert gemini(home).read_text() == FILE
-    answer("y\n")
+    types("y\n")
     assert run(["connect", "gemini"]) == DONE
     assert names(home)[0] == "colonnade"
     assert capsys.readouterr().out.count("Write this? [y/N]") == 2
@@ -343,13 +329,13 @@ def test_without_a_terminal_nothing_is_written_unasked(home: Home, capsys: pytes
 
 
 def test_a_file_that_changed_before_the_answer_is_left(
-    home: Home, answer: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Home, types: Types, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def other_program(question: str) -> bool:
         gemini(home).write_text('{"theirs": 1}')
         return True
 
-    answer("")
+    types("")
     monkeypatch.setattr("host.cli.desktop.host_file.is_confirmed", other_program)
     assert run(["connect", "gemini"]) == FAILED
     assert "was changed by another program meanwhile" in capsys.readouterr().err

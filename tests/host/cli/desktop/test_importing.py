@@ -18,6 +18,7 @@ from config.desktop.desktop_file import MAX_SERVERS
 from config.read import MAX_JSON_BYTES
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
+from tests.host.cli.conftest import TypedText
 from tests.kit.keyring import MemoryKeyring, memory
 
 __all__ = ["memory"]
@@ -69,12 +70,7 @@ def write(path: Path, value: object) -> None:
 
 def at_a_terminal(monkeypatch: pytest.MonkeyPatch, text: str, answer: str | None = None) -> None:
     """Sit at a terminal and type; `answer` is what is typed where nothing is shown."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stdin", Terminal(text))
+    monkeypatch.setattr(sys, "stdin", TypedText(text))
     monkeypatch.setattr("getpass.getpass", lambda prompt, stream: answer)
 
 
