@@ -66,18 +66,22 @@ function bytes(count) {
   return `${(count / 1e6).toFixed(1)} MB`;
 }
 
-/** What formats numbers or times, made once: toLocaleString makes one for each text, which takes longer than to show it.
- * Not before it is needed, since that is before the first paint. */
+/** What formats numbers or times, made once, and the last text: rows that follow each other have the same time, and
+ * toLocaleString makes one for each text, which takes longer than to show it. Not before it is needed, since that is before
+ * the first paint. */
 function formatter(make) {
-  let made = null;
-  return (value) => (made = made || make()).format(value);
+  let [made, last, text] = [null, null, ""];
+  return (value) => {
+    if (value !== last) [last, text] = [value, (made = made || make()).format(value)];
+    return text;
+  };
 }
 
 const number = formatter(() => new Intl.NumberFormat("en"));
 const clockOf = formatter(() => new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }));
 const dayOf = formatter(() => new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short", hourCycle: "h23" }));
-const clock = (t) => clockOf(t * 1000);
-const day = (t) => dayOf(t * 1000);
+const clock = (t) => clockOf(Math.floor(t) * 1000);
+const day = (t) => dayOf(Math.floor(t / 60) * 60000);
 
 function time(t) {
   const today = new Date(t * 1000).toDateString() === new Date().toDateString();
@@ -336,6 +340,7 @@ function show(sections) {
 
 const stale = new Set(); // sections that are still to be shown as they are now
 let showing = false;
+let hasFormats = false;
 
 /** Show what is stale, section by section, so that no task is long; while nobody can see the page, nothing. A mistake in
  * one section keeps no other from being shown. */
@@ -343,6 +348,11 @@ async function showStale() {
   if (showing) return;
   showing = true;
   try {
+    if (!hasFormats) {
+      await nextTask();
+      number(0); // the first text by any of them takes the browser 30 ms
+      hasFormats = true;
+    }
     for (const section of Object.keys(SHOW)) {
       if (!stale.has(section)) continue;
       await nextTask();
