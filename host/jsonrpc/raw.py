@@ -213,9 +213,10 @@ def string(raw: bytes | Raw) -> str:
 
 def text_at(found: Mapping[str, Raw], name: str) -> str | None:
     """The text of a member; None if it is missing, or `string` takes it for none."""
+    raw = found.get(name)
     try:
-        return string(found[name])
-    except (KeyError, ValueError):
+        return None if raw is None else string(raw)
+    except ValueError:
         return None
 
 
@@ -259,18 +260,22 @@ def change_at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) ->
     nothing changed or the place is not there."""
     if not place:
         return change(raw)
-    head, *rest = place
+    head, rest = place[0], place[1:]
     if head == "*":
         try:
             before = items(raw)
         except ValueError:
             return raw
-        after = [change_at(item, tuple(rest), change) for item in before]
+        after = [change_at(item, rest, change) for item in before]
         return raw if all(map(is_, before, after)) else encode(after)
     found = members_if_object(raw)
     if head not in found:
         return raw
-    return with_members(raw, found, {**found, head: change_at(found[head], tuple(rest), change)})
+    inner = change_at(found[head], rest, change)
+    if inner is found[head]:
+        return raw
+    found[head] = inner
+    return encode_object(found)
 
 
 def respelled(data: bytes) -> bytes:
