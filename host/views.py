@@ -69,11 +69,11 @@ class View:
 
     def may_offer(self, server: str, kind: Kind) -> bool:
         """Whether the view may have an entry of this kind of the server."""
-        return self.spec.servers is None or ((part := self._part(server)) is not None and part.may_show(kind))
+        return self.spec.servers is None or ((part := self._part(server)) is not None and part.of_kind[kind].may_show())
 
     def offers_all(self, server: str, kind: Kind) -> bool:
         """Whether the view has all entries of this kind of the server."""
-        return self.spec.servers is None or ((part := self._part(server)) is not None and part.shows_all(kind))
+        return self.spec.servers is None or ((part := self._part(server)) is not None and part.of_kind[kind].shows_all)
 
     def offers(self, server: str, kind: Kind, name: str) -> bool:
         """Whether the view has this entry. `name` is the server's own name, URI or URI template."""

@@ -419,7 +419,7 @@ class Definitions:
             return False
         rules = self._policies.rules(server)
         if self._policies.trust(server) is not Trust.UNTRUSTED:
-            return rules.may_show(kind, caller)
+            return rules.of_kind[kind].may_show(caller)
         refs = (EntryRef(source, kind, name) for name in self.pins.approved_names(source, kind))
         return any(rules.is_visible_cached(kind, ref.name, self.counting_claims(ref), caller) for ref in refs)
 
@@ -446,7 +446,7 @@ class Definitions:
             return False
         if listing:
             return rules.is_visible_cached(kind, name, claims, caller)
-        return rules.is_visible(kind, name, claims, caller)
+        return rules.of_kind[kind].is_visible(name, claims, caller)
 
     def check_usable(self, ref: EntryRef, caller: str, *, exists: bool) -> bool:
         """Whether the caller may know that the entry exists.
@@ -519,7 +519,7 @@ class Definitions:
     def judge(self, ref: EntryRef, caller: str, through: str = "") -> Judge:
         """The judge of calls of the entry; `caller` and `through` as in `evaluate`."""
         rules = self._policies.rules(ref.server)
-        plain, paths = rules.entry(ref.kind, ref.name, self.counting_claims(ref), caller)
+        plain, paths = rules.of_kind[ref.kind].entry(ref.name, self.counting_claims(ref), caller)
         decide = plain
         if through:
             vouched = self.vouched_claims(ref)

@@ -70,7 +70,7 @@ def explain(
         "origin": rule_origin(gate, server, decision.rule),
         "tried": [
             {"rule": visible(each.rule), "verdict": each.verdict.value, "matched": each.matched, "why": each.why}
-            for each in rules.explain(kind, name, arguments, gate.definitions.counting_claims(ref), caller)
+            for each in rules.of_kind[kind].explain(name, arguments, gate.definitions.counting_claims(ref), caller)
         ],
         "standing": status.value,
         "by": gate.definitions.approver(ref),
@@ -293,7 +293,7 @@ async def count_uncounted(gate: Gate, server: str, tools: Iterable[EntryRef]) ->
     for ref in tools:
         await pause()
         rules = gate.policies.rules_of(server)
-        if rules is None or not rules.reads_claims(Kind.TOOL):
+        if rules is None or not rules.of_kind[Kind.TOOL].reads_claims:
             return 0
         if gate.definitions.counting_claims(ref) is None:
             count += rules.may_be_visible(Kind.TOOL, ref.name)
@@ -312,11 +312,12 @@ async def unmatched_rules(gate: Gate, catalog: Catalog, server: str) -> list[str
         names = [entry.ref.name for entry in catalog.entries_of(server, kind)]
         if kind is Kind.RESOURCE and catalog.entries_of(server, Kind.TEMPLATE):
             continue
-        left = set(rules.texts(kind))
+        own_rules = rules.of_kind[kind]
+        left = set(own_rules.texts())
         for name in names if left else ():
             await pause()
-            left -= rules.matching(kind, name)
-        found += [visible(rule) for rule in rules.texts(kind) if rule in left]
+            left -= own_rules.matching(name)
+        found += [visible(rule) for rule in own_rules.texts() if rule in left]
         for view in gate.policies.views:
             await pause()
             where = f"views.{view.name}.overrides" if view.name else "overrides"

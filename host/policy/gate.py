@@ -124,7 +124,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
         if self.exchange.through:
             return True
         rules = self._gate.policies.rules_of(self.ref.server)
-        return rules is not None and rules.reads_claims(self.ref.kind)
+        return rules is not None and rules.of_kind[self.ref.kind].reads_claims
 
     def dispatch(self) -> None:
         """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
@@ -430,7 +430,7 @@ class Gate:
         rules = self.policies.rules_of(ref.server)
         if rules is None or not self.authorizer.client_can_confirm(caller):
             return False
-        if rules.reads_arguments(ref.kind):
+        if rules.of_kind[ref.kind].reads_arguments:
             return True
         return self.definitions.evaluate(ref, None, self.caller_name(caller), through).verdict is Verdict.ASK
 

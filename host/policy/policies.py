@@ -56,7 +56,7 @@ class Policies:
         unruled: dict[Trust, Rules] = {}  # one for all servers without a rule: to make them takes 0.1 ms
         self._rules = {server: _rules(spec, former.get(server), unruled) for server, spec in servers.items()}
         self.wanting_claims = frozenset(
-            server for server, rules in self._rules.items() if rules.reads_claims(Kind.TOOL)
+            server for server, rules in self._rules.items() if rules.of_kind[Kind.TOOL].reads_claims
         )
         named = callers_in_rules(spec.consent for spec in servers.values())
         self.callers = callers

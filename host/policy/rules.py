@@ -103,18 +103,18 @@ class Rules:
 
     def __init__(self, consent: Consent, trust: Trust = Trust.STANDARD) -> None:
         self._source = consent, trust
-        self._by_kind = {
-            Kind.TOOL: _KindRules("tools", consent.tools, trust, ENTRY_DEFAULTS, uris=False),
-            Kind.PROMPT: _KindRules("prompts", consent.prompts, trust, ENTRY_DEFAULTS, uris=False),
-            Kind.RESOURCE: _KindRules("resources", consent.resources, trust, ENTRY_DEFAULTS, uris=True),
+        self.of_kind: dict[Kind, KindRules] = {
+            Kind.TOOL: KindRules("tools", consent.tools, trust, ENTRY_DEFAULTS, uris=False),
+            Kind.PROMPT: KindRules("prompts", consent.prompts, trust, ENTRY_DEFAULTS, uris=False),
+            Kind.RESOURCE: KindRules("resources", consent.resources, trust, ENTRY_DEFAULTS, uris=True),
         }
         # A template has the rules of the resources it generates.
-        self._by_kind[Kind.TEMPLATE] = self._by_kind[Kind.RESOURCE]
+        self.of_kind[Kind.TEMPLATE] = self.of_kind[Kind.RESOURCE]
         # A browser visits a page by its exact URL, and a server receives the root as written; slashes matter for both.
-        self._pages = _KindRules(
+        self._pages = KindRules(
             "elicitation.url", consent.elicitation.url, trust, COSTLY_DEFAULTS, uris=True, slashes_count=True
         )
-        self._roots = _KindRules("roots", consent.roots, trust, HARMLESS_DEFAULTS, uris=True, slashes_count=True)
+        self._roots = KindRules("roots", consent.roots, trust, HARMLESS_DEFAULTS, uris=True, slashes_count=True)
         self._sampling = _word_decision("sampling", consent.sampling, trust, COSTLY_DEFAULTS)
         self._form = _word_decision("elicitation.form", consent.elicitation.form, trust, HARMLESS_DEFAULTS)
         self._https_pages_only = trust is not Trust.TRUSTED
@@ -137,21 +137,13 @@ class Rules:
         """Whether the entry may be listed for the caller: whether some call of it would not be denied. `name` is the
         server's own name, URI or URI template; `claims` are those that count, None if none do; `caller` is its name in
         `callers` of the file, empty for one without."""
-        return self._by_kind[kind].is_visible(name, claims, caller)
+        return self.of_kind[kind].is_visible(name, claims, caller)
 
     def may_be_visible(self, kind: Kind, name: str) -> bool:
         """Whether the entry may be listed for some caller, whatever it claims."""
-        all_claims = POSSIBLE_CLAIMS if self.reads_claims(kind) else (None,)
+        all_claims = POSSIBLE_CLAIMS if self.of_kind[kind].reads_claims else (None,)
         callers = ("", *self.callers)
         return any(self.is_visible(kind, name, claims, caller) for claims in all_claims for caller in callers)
-
-    def may_show(self, kind: Kind, caller: str = "") -> bool:
-        """Whether some entry of the kind may be listed for the caller, whatever its name."""
-        return self._by_kind[kind].most_permissive(caller).verdict is not Verdict.DENY
-
-    def shows_all(self, kind: Kind) -> bool:
-        """Whether each entry of the kind may be listed, since no rule names any and the default is not to deny."""
-        return self._by_kind[kind].shows_all
 
     def is_visible_cached(self, kind: Kind, name: str, claims: ToolClaims | None = None, caller: str = "") -> bool:
         """The cached result of `is_visible`, for whole lists, which are made anew whenever an entry changes. Requests
@@ -172,11 +164,7 @@ class Rules:
         """The decision on a request for the entry. `arguments` is the decoded object, None if the request has none, and
         UNREADABLE if they could not be decoded. `claims` are those that count, None if none do; `caller` as in
         `is_visible`."""
-        return self._by_kind[kind].entry(name, claims, caller).decide(arguments)
-
-    def entry(self, kind: Kind, name: str, claims: ToolClaims | None, caller: str) -> EntryRules:
-        """The rules for calls of one entry by one caller; `claims` and `caller` as in `evaluate`."""
-        return self._by_kind[kind].entry(name, claims, caller)
+        return self.of_kind[kind].entry(name, claims, caller).decide(arguments)
 
     def narrow(self, decision: RuleDecision, through: str, claims: ToolClaims | None) -> RuleDecision:
         """The decision on a call of a tool that came through a search tool. What a client's user allows of read_tool or
@@ -193,20 +181,6 @@ class Rules:
         if through == READ_TOOL:
             return NOT_READ_ONLY
         return NO_TOOL_RULES if self._names_no_tool and decision.verdict is Verdict.ALLOW else decision
-
-    def reads_claims(self, kind: Kind) -> bool:
-        """Whether a rule of the kind wants claims. Otherwise no verdict depends on them."""
-        return self._by_kind[kind].reads_claims
-
-    def reads_arguments(self, kind: Kind) -> bool:
-        """Whether a rule of the kind has a condition. Otherwise `evaluate` needs no arguments."""
-        return self._by_kind[kind].reads_arguments
-
-    def explain(
-        self, kind: Kind, name: str, arguments: object = None, claims: ToolClaims | None = None, caller: str = ""
-    ) -> list[RuleTrial]:
-        """Try every rule of the kind on a request, in the order deny, ask, allow, default."""
-        return self._by_kind[kind].explain(name, arguments, claims, caller)
 
     def evaluate_server_request(self, request: ServerRequest, uri: str | None = None, caller: str = "") -> RuleDecision:
         """The decision on a server request to this caller. `uri` is the page to visit, or the root to reveal; without
@@ -236,7 +210,7 @@ class Rules:
     def has_rule(self, rule: str, kind: str | None = None) -> bool:
         """Whether a rule with this text still asks for confirmation. `kind` is the kind of an entry or of a server
         request, since rules of several kinds can have the same text; None means any kind."""
-        lists = {each.value: some for each, some in self._by_kind.items()}
+        lists = {each.value: some for each, some in self.of_kind.items()}
         lists |= {ServerRequest.URL.value: self._pages, ServerRequest.ROOTS.value: self._roots}
         words = {ServerRequest.SAMPLING.value: self._sampling, ServerRequest.FORM.value: self._form}
         found = [each for of, some in lists.items() if kind in (None, of) for each in some.decisions()]
@@ -249,22 +223,14 @@ class Rules:
         """Every rule, and what decides where none applies, each with the key of `consent` that it is about: by key, in
         the order in which they decide."""
         listed = {
-            "tools": self._by_kind[Kind.TOOL],
-            "resources": self._by_kind[Kind.RESOURCE],
-            "prompts": self._by_kind[Kind.PROMPT],
+            "tools": self.of_kind[Kind.TOOL],
+            "resources": self.of_kind[Kind.RESOURCE],
+            "prompts": self.of_kind[Kind.PROMPT],
             "elicitation.url": self._pages,
             "roots": self._roots,
         }
         found = [(key, decision) for key, some in listed.items() for decision in some.decisions()]
         return [*found, ("elicitation.form", self._form), ("sampling", self._sampling)]
-
-    def texts(self, kind: Kind) -> list[str]:
-        """The rules of the kind, as in `RuleDecision.rule`."""
-        return self._by_kind[kind].texts()
-
-    def matching(self, kind: Kind, name: str) -> set[str]:
-        """The rules of the kind, as in `RuleDecision.rule`, whose patterns match this name or URI."""
-        return self._by_kind[kind].matching(name)
 
 
 _NAME = UriVariant("")
@@ -305,7 +271,7 @@ class _CompiledRule:
         return answer is True if self.verdict is Verdict.ALLOW else answer is not False
 
 
-class _KindRules:
+class KindRules:
     """The rules for one kind. `title` is the key in the configuration. Denied names pass through the same functions as
     names that no rule matches, so that response times do not differ.
 
@@ -329,13 +295,16 @@ class _KindRules:
             self._rules += self._compiled(f"{title}.{verdict}", verdict, rules)
         self._default = _CompiledRule(len(self._rules), *default_verdict(title, consent, trust, by_trust))
         self._constant_decision = None if self._rules else self._default.decision
-        self.shows_all = not self._rules and self._default.verdict is not _DENY
         self._automata: dict[str, _Automaton] = {}
         self._names = None if uris else self._automaton("whole")
         self._restricts_uris = uris and any(line.verdict is not Verdict.ALLOW for line in self._rules)
+        self.shows_all = not self._rules and self._default.verdict is not _DENY
+        """Whether each entry may be listed, since no rule names any and the default is not to deny."""
         self.has_rules = bool(self._rules)
         self.reads_arguments = any(line.conditional for line in self._rules)
+        """Whether a rule has a condition. Otherwise `EntryRules.decide` needs no arguments."""
         self.reads_claims = any(line.rule.claims for line in self._rules)
+        """Whether a rule wants claims. Otherwise no verdict depends on them."""
 
     def _compiled(self, title: str, verdict: Verdict, rules: Iterable[Rule]) -> list[_CompiledRule]:
         """The rules of one list, ordered by text and not as in the file; rules without conditions come first."""
@@ -361,6 +330,7 @@ class _KindRules:
         return False not in shown
 
     def entry(self, name: str, claims: ToolClaims | None, caller: str) -> EntryRules:
+        """The rules for calls of one entry by one caller; `claims` and `caller` as in `Rules.evaluate`."""
         if (constant := self._constant_decision) is not None:
             return EntryRules(lambda _: constant, None)
         readings = self._readings(name)
@@ -382,7 +352,10 @@ class _KindRules:
             return RuleDecision(Verdict.DENY, deciding.text, self._are_visible(readings, claims, caller))
         return deciding.decision
 
-    def explain(self, name: str, arguments: object, claims: ToolClaims | None, caller: str) -> list[RuleTrial]:
+    def explain(
+        self, name: str, arguments: object = None, claims: ToolClaims | None = None, caller: str = ""
+    ) -> list[RuleTrial]:
+        """Try every rule on a request, in the order deny, ask, allow, default."""
         readings = self._readings(name) if self._rules else [(_NAME, [])]
         if isinstance(readings, str):
             return [RuleTrial(readings, Verdict.DENY, True, "such names are not held against patterns")]
@@ -393,6 +366,10 @@ class _KindRules:
         if left:
             why = "no other rule matches" if left == len(lines) else "no other rule matches every reading of the URI"
         return [*found, RuleTrial(self._default.text, self._default.verdict, left > 0, why)]
+
+    def may_show(self, caller: str = "") -> bool:
+        """Whether some entry may be listed for the caller, whatever its name."""
+        return self.most_permissive(caller).verdict is not Verdict.DENY
 
     def most_permissive(self, caller: str) -> RuleDecision:
         """The most permissive verdict that any name can get for the caller. `**` in a deny list denies every name."""
@@ -407,9 +384,11 @@ class _KindRules:
         return [line.decision for line in (*self._rules, self._default)]
 
     def texts(self) -> list[str]:
+        """The rules, as in `RuleDecision.rule`."""
         return [line.text for line in self._rules]
 
     def matching(self, name: str) -> set[str]:
+        """The rules, as in `RuleDecision.rule`, whose patterns match this name or URI."""
         if isinstance(readings := self._readings(name), str):
             return set()
         return {

@@ -552,7 +552,7 @@ async def test_p10_a_judge_that_fails_lets_nothing_through(
         def fails(*_: object, **__: object) -> object:
             raise broken("in the judge")
 
-        monkeypatch.setattr(judge._KindRules, "_decide", fails)
+        monkeypatch.setattr(judge.KindRules, "_decide", fails)
         with pytest.raises(Refusal) as refusal:
             await client.call("gh__create", {"owner": "acme"})
         assert "in the judge" not in refusal.value.message

@@ -91,7 +91,9 @@ def test_unknown_claims_never_help_a_tool(claims: tuple[ToolClaim, ...]) -> None
     allowing, asking, denying = judge(rule), judge(ask=rule), judge(deny=rule)
     assert [each.evaluate(Kind.TOOL, "t").verdict for each in (allowing, asking, denying)] == [DENY, ASK, DENY]
     assert [each.is_visible(Kind.TOOL, "t") for each in (allowing, asking, denying)] == [False, True, False]
-    assert all(each.may_be_visible(Kind.TOOL, "t") and each.may_show(Kind.TOOL) for each in (allowing, denying))
+    assert all(
+        each.may_be_visible(Kind.TOOL, "t") and each.of_kind[Kind.TOOL].may_show() for each in (allowing, denying)
+    )
     for known in POSSIBLE_CLAIMS:
         fits = known.held.issuperset(claims)
         decided = [each.evaluate(Kind.TOOL, "t", None, known).verdict for each in (allowing, asking, denying)]
@@ -112,12 +114,12 @@ def test_all_conditions_of_a_rule_must_hold() -> None:
         ("put", 1, reader, ASK),
     ):
         assert rules.evaluate(Kind.TOOL, name, {"n": n}, claims).verdict is verdict
-    trial, _ = rules.explain(Kind.TOOL, "get", {"n": 1}, None)
+    trial, _ = rules.of_kind[Kind.TOOL].explain("get", {"n": 1}, None)
     assert trial.rule == 'tools.allow: get* claims read-only when {"n": {"range": [0, 9]}}'
     assert trial.why == (
         "the name fits, and no person has approved its definition, so its claims do not count, and all conditions hold"
     )
-    trial, _ = rules.explain(Kind.TOOL, "get", {"n": 1}, writer)
+    trial, _ = rules.of_kind[Kind.TOOL].explain("get", {"n": 1}, writer)
     assert trial.why == "the name fits, and it is not read-only by its claims, and all conditions hold"
 
 

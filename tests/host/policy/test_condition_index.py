@@ -137,7 +137,7 @@ def test_the_first_rule_decides_that_is_explained_to_match(
 ) -> None:
     """An explanation tries the rules one by one."""
     rules = Rules(Consent(tools=KindConsent(allow, ask, deny)))
-    tried = rules.explain(Kind.TOOL, "t", arguments)
+    tried = rules.of_kind[Kind.TOOL].explain("t", arguments)
     first = next(trial for trial in tried if trial.matched)
     decision = rules.evaluate(Kind.TOOL, "t", arguments)
     assert (decision.rule, decision.verdict) == (first.rule, first.verdict)

@@ -222,8 +222,8 @@ def test_a_closed_rule_knows_all_arguments(verdict: Verdict) -> None:
 
 def test_only_where_a_condition_stands_are_arguments_read() -> None:
     judge = Rules(Consent(tools=CREATE, prompts=KindConsent(deny=(Rule("x", closed=True),))))
-    assert [kind for kind in Kind if judge.reads_arguments(kind)] == [Kind.TOOL, Kind.PROMPT]
-    assert not Rules(Consent(tools=KindConsent(deny=listed("x")))).reads_arguments(Kind.TOOL)
+    assert [kind for kind in Kind if judge.of_kind[kind].reads_arguments] == [Kind.TOOL, Kind.PROMPT]
+    assert not Rules(Consent(tools=KindConsent(deny=listed("x")))).of_kind[Kind.TOOL].reads_arguments
 
 
 # The texts of rules
@@ -272,7 +272,7 @@ def test_no_two_rules_have_the_same_text() -> None:
     patterns = ["x", "x ", '"x"', 'x when {"a": {"eq": 1}}', "x and nothing else", "nothing else", "x\n", "x\\n"]
     many = [Rule(pattern, when, closed) for pattern in patterns for when in conditions for closed in (False, True)]
     judges = [Rules(Consent(tools=KindConsent(ask=(rule,)))) for rule in many]
-    asked = {text for judge in judges for text in judge.texts(Kind.TOOL)}
+    asked = {text for judge in judges for text in judge.of_kind[Kind.TOOL].texts()}
     assert len(asked) == len(many) - len(patterns) * 2 * 4  # /a and a are one place, whichever way it is written
     assert "tools.ask: nothing else" not in asked
 
@@ -317,7 +317,7 @@ def test_whether_a_person_may_still_be_asked_by_a_rule() -> None:
 
 
 def test_every_rule_that_was_tried_is_told_with_the_reason() -> None:
-    found = judge_of(Kind.TOOL, CREATE).explain(Kind.TOOL, "create_x", {"owner": "acme", "draft": "no"})
+    found = judge_of(Kind.TOOL, CREATE).of_kind[Kind.TOOL].explain("create_x", {"owner": "acme", "draft": "no"})
     assert [(each.rule, each.matched, each.why) for each in found] == [
         ("tools.deny: delete_*", False, "the name does not fit"),
         ('tools.deny: * when {"owner": {"eq": "evil"}}', False, "the name fits, and owner: eq does not hold"),
@@ -334,14 +334,14 @@ def test_every_rule_that_was_tried_is_told_with_the_reason() -> None:
 
 def test_readings_of_a_uri_are_explained() -> None:
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("x://h/a/**")))
-    first, rest = judge.explain(Kind.RESOURCE, "x://h/a/../b")
+    first, rest = judge.of_kind[Kind.RESOURCE].explain("x://h/a/../b")
     assert (first.matched, first.why) == (True, "the URI fits in 1 of the 2 ways it may be read")
     assert (rest.matched, rest.why) == (True, "no other rule matches every reading of the URI")
     assert rest.verdict is DENY
 
 
 def test_a_name_that_is_too_long_is_explained() -> None:
-    (only,) = judge_of(Kind.TOOL, CREATE).explain(Kind.TOOL, "x" * (MAX_LENGTH + 1))
+    (only,) = judge_of(Kind.TOOL, CREATE).of_kind[Kind.TOOL].explain("x" * (MAX_LENGTH + 1))
     assert (only.verdict, only.matched) == (DENY, True)
 
 
@@ -350,15 +350,15 @@ def test_nothing_of_the_arguments_is_in_an_explanation() -> None:
     rule = Rule("x", (*FROM_ACME, Condition("/n/0", (Check("max_len", 1),))), closed=True)
     judge = judge_of(Kind.TOOL, KindConsent(deny=(rule,), ask=(replace(rule, closed=False),)))
     for arguments in ({"owner": secret}, {"owner": [secret], "n": [secret]}, {secret: 1}, {"n": {secret: 1}}):
-        assert secret not in str(judge.explain(Kind.TOOL, "x", arguments))
+        assert secret not in str(judge.of_kind[Kind.TOOL].explain("x", arguments))
 
 
 # Rules for nothing
 
 
 def unmatched(judge: Rules, kind: Kind, names: Iterable[str]) -> list[str]:
-    left = set(judge.texts(kind)).difference(*(judge.matching(kind, name) for name in names))
-    return [text for text in judge.texts(kind) if text in left]
+    left = set(judge.of_kind[kind].texts()).difference(*(judge.of_kind[kind].matching(name) for name in names))
+    return [text for text in judge.of_kind[kind].texts() if text in left]
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,9 @@ def compare(seed: int, count: int) -> None:
             shown = judge.is_visible(kind, case.name, claims, caller)
             agreed = shown == expected.shown and found.conditional == _by_arguments(expected)
             agreed = agreed and shown == judge.is_visible_cached(kind, case.name, claims, caller)
-            agreed = agreed and (not shown or (judge.may_be_visible(kind, case.name) and judge.may_show(kind, caller)))
+            agreed = agreed and (
+                not shown or (judge.may_be_visible(kind, case.name) and judge.of_kind[kind].may_show(caller))
+            )
         agreed = agreed and found.verdict == expected.verdict and found.rule.startswith(_texts(case, expected))
         if not expected.exact:
             # Servers differ over this URI. The judge counts all of them, the reference some: it may be the stricter.
@@ -605,7 +607,7 @@ def compare(seed: int, count: int) -> None:
 def _is_explained(judge: Rules, kind: Kind, case: reference.Case, claims: ToolClaims | None) -> bool:
     """Whether the rule that decided is told among those that match, and none that is stricter."""
     found = judge.evaluate(kind, case.name, case.given, claims, case.caller)
-    matched = [each for each in judge.explain(kind, case.name, case.given, claims, case.caller) if each.matched]
+    matched = [each for each in judge.of_kind[kind].explain(case.name, case.given, claims, case.caller) if each.matched]
     strictest = min((each.verdict for each in matched), key=[DENY, ASK, ALLOW].index)
     return strictest is found.verdict and found.rule in [each.rule for each in matched]
 
@@ -898,7 +900,7 @@ def test_a_uri_that_can_be_read_in_too_many_ways_is_denied() -> None:
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("**")))
     assert judge.evaluate(Kind.RESOURCE, uri) == RuleDecision(DENY, "readable in too many ways", False)
     assert not judge.is_visible(Kind.RESOURCE, uri)
-    (only,) = judge.explain(Kind.RESOURCE, uri)
+    (only,) = judge.of_kind[Kind.RESOURCE].explain(uri)
     assert (only.verdict, only.matched, only.rule) == (DENY, True, "readable in too many ways")
     assert unmatched(judge, Kind.RESOURCE, [uri]) == ["resources.allow: **"]
 
@@ -914,7 +916,7 @@ def test_a_rule_that_decides_by_a_part_of_a_uri_matches_something() -> None:
 
 def test_what_is_left_of_a_uri_is_explained() -> None:
     judge = judge_of(Kind.RESOURCE, KindConsent(allow=listed("file:///d/**"), deny=listed("**/.env")))
-    deny, allow, rest = judge.explain(Kind.RESOURCE, "file:///d/.env?x")
+    deny, allow, rest = judge.of_kind[Kind.RESOURCE].explain("file:///d/.env?x")
     assert (deny.matched, deny.why) == (True, "the URI fits in 1 of the 2 ways it may be read")
     assert (allow.matched, allow.why, rest.matched) == (True, "the URI fits", False)
 
