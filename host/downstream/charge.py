@@ -7,7 +7,6 @@ and the request gets an error that says how far it came.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -118,11 +117,11 @@ class RequestCharge:
         self._held.touch()
 
     @contextmanager
-    def droppable(self, deadline: float = math.inf) -> Iterator[trio.CancelScope]:
-        """Context manager whose block is cancelled when the memory is needed elsewhere, or at the deadline. Its value
-        is the block's cancel scope; `dropped` tells which of the two it was. For work that waits for the client."""
+    def droppable(self) -> Iterator[trio.CancelScope]:
+        """Context manager whose block is cancelled when the memory is needed elsewhere. Its value is the block's cancel
+        scope. For work that waits for the client."""
         before = self._scope
-        with trio.CancelScope(deadline=deadline) as scope:
+        with trio.CancelScope() as scope:
             self.cancel_on_drop(scope)
             try:
                 yield scope

@@ -186,13 +186,8 @@ class _MainRole(_SharedRole):
     """The role of the main connection."""
 
     _stopped_event = ServerStopped
-
-    def __init__(
-        self, server: UpstreamServer, spec: ServerSpec, budget: ReadingBudget, restarts: Restarts, state: State
-    ) -> None:
-        super().__init__(server, spec, budget, restarts, state)
-        self._failed_in: set[str] = set()
-        """The folders of clients in which the last starts failed."""
+    _failed_in = frozenset[str]()
+    """The folders of clients in which the last starts failed."""
 
     def may_take(self, folder: str) -> bool:
         """Whether it is to be opened in this folder of a client: it has none, or it could not be started in another
@@ -219,7 +214,7 @@ class _MainRole(_SharedRole):
             self._server.on_stateless(was_stateless=self.connection.is_stateless)
 
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
-        self._failed_in.clear()
+        self._failed_in = frozenset()
         source = self.connection.source
         lists = ((kind, self._runtime.catalog.listed(source, kind)) for kind in Kind)
         counts = describe_counts((kind, len(entries or ())) for kind, entries in lists)
@@ -229,7 +224,7 @@ class _MainRole(_SharedRole):
         self._lists.close()
         outcome = server_outcome(end, self.restarts)
         if self.folder is not None and not isinstance(end.state, Ready):
-            self._failed_in.add(self.folder)
+            self._failed_in |= {self.folder}
         if self.folder is not None and not end.is_watched and not is_folder(self.folder):
             self.folder = None  # a client in another folder must not wait for this one
             return outcome._replace(state=NeedsFolder(end.now))

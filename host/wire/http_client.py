@@ -133,7 +133,7 @@ class HttpLink:
         self._on_dropped = on_dropped
         self._deliver: Deliver = _deliver_before_run
         self._began = trio.Event()
-        self._exchanges = HttpExchanges(origin.abort)
+        self._exchanges = HttpExchanges(origin.pool.abort)
         self._turn = origin.turns.turn()
         self._session: str | None = None
         self._revision: str | None = None
@@ -163,7 +163,7 @@ class HttpLink:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen)
                 nursery.start_soon(self._check_session)
-                nursery.start_soon(self._origin.close_idle)
+                nursery.start_soon(self._origin.pool.close_idle)
                 await self._exchanges.closed.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -171,7 +171,7 @@ class HttpLink:
                 # Also if this is cancelled: a call that the server refused with the session can be sent again.
                 with trio.move_on_after(LAST_ANSWERS_TIMEOUT, shield=True):
                     await self._exchanges.wait_left()
-                self._origin.abort()
+                self._origin.pool.abort()
         assert self._exchanges.lost is not None
         raise self._exchanges.lost
 

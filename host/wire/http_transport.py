@@ -377,20 +377,12 @@ class Origin:
         self.max_message = max_message
         self._url = url
         self._configured = configured
-        self._pool = pool
+        self.pool = pool
         self._redirects: dict[tuple[str, Url | None], Url] = {}
         self.has_served = False
         """Whether the URL has answered as an MCP server does, so that its path is right."""
         self._may_want_tls = url.scheme == "http"
         """Whether the URL may have the wrong scheme: nothing at it has responded as an MCP server yet."""
-
-    async def close_idle(self) -> None:
-        """See `Pool.close_idle`."""
-        await self._pool.close_idle()
-
-    def abort(self) -> None:
-        """See `Pool.abort`."""
-        self._pool.abort()
 
     def headers(self, ours: list[tuple[str, str]]) -> Headers:
         """The headers of one request: the configured ones, and `ours`."""
@@ -433,7 +425,7 @@ class Origin:
         hops = 0
         while True:
             try:
-                response = await self._pool.request(method, address, headers, body, repeatable=repeatable)
+                response = await self.pool.request(method, address, headers, body, repeatable=repeatable)
             except Broken as broken:
                 if self._may_want_tls:
                     broken.suspect_tls()
@@ -592,7 +584,7 @@ class LoginOrigin(Origin):
         if token is None:
             # The connection is about to end with its login: what was sent now could be lost on the way.
             raise AuthNeeded(401, "the login is over", self._login.remedy, needs_login=True, lost_login=True)
-        address, send = at or self._url, partial(self._pool.request, repeatable=repeatable)
+        address, send = at or self._url, partial(self.pool.request, repeatable=repeatable)
         answer = self._opened(await send(method, address, self._join(headers, token), body))
         if answer.status < 400 or not answer.refuses_token:
             return answer

@@ -75,7 +75,7 @@ class SseLink:
         lost = LinkLost("the connection was closed")
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._origin.close_idle)
+                nursery.start_soon(self._origin.pool.close_idle)
                 try:
                     await self._read_stream(deliver)
                     lost = LinkLost("its event stream ended, and the session with it")
@@ -110,7 +110,7 @@ class SseLink:
             await answer.discard()
 
     def _abort(self) -> None:
-        self._origin.abort()
+        self._origin.pool.abort()
         self._endpoint_known.set()  # what waits for it finds the connections closed
 
     def settle(self, revision: Revision) -> None:
