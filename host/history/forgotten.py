@@ -13,6 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 NAME = "history-forgotten"
+_SECONDS = 19
+"""Characters of a time in a record up to its seconds."""
 
 
 class Forgotten(NamedTuple):
@@ -20,6 +22,10 @@ class Forgotten(NamedTuple):
     meant by what the log calls it, as in a search."""
 
     until: Mapping[str, str]
+
+    def covers(self, caller: str, time: str) -> bool:
+        """Whether this is forgotten. Parts of a second do not count: a record may have none."""
+        return time[:_SECONDS] <= self.until.get(caller, "")[:_SECONDS]
 
     def delete(self, database: sqlite3.Connection, file: int | None = None) -> int:
         """Delete the rows of these callers, of one file of the audit or of all; how many there were."""

@@ -133,6 +133,7 @@ class _IndexedRecord(Struct, gc=False):
     approver: str | None = None
     args: _CallSize | None = None
     count: _Integer | None = None
+    first: str | None = None
     why: str | None = None
     answer: str | None = None
     grant: str | None = None
@@ -365,7 +366,7 @@ class HistoryIndex:
             if not text:  # its process is writing the line
                 self._places[path.name] = size
                 return size - before
-            unread = self._take_over(database, id, chain, text)
+            unread = self._take_over(database, id, chain, text, forgotten)
             forgotten.delete(database, id)
             place += len(text)
             database.execute(
@@ -389,7 +390,7 @@ class HistoryIndex:
             database.execute("UPDATE file SET chain = id WHERE id = ?", (id,))
         return id, chain or id, 0, ""
 
-    def _take_over(self, database: sqlite3.Connection, id: int, chain: int, text: bytes) -> int:
+    def _take_over(self, database: sqlite3.Connection, id: int, chain: int, text: bytes, forgotten: Forgotten) -> int:
         """Add what these lines say; the number of lines that are no records."""
         records, unread = _records(text)
         since = self._since()
@@ -401,7 +402,8 @@ class HistoryIndex:
                 if each.ts >= since:
                     rows.append(_row(each, id, chain, "call", ends.pop(each.seq, each)))
             elif kind == "attempts":
-                if each.ts >= since:
+                caller, first = each.principal or each.client or "", each.first or each.ts
+                if each.ts >= since and not forgotten.covers(caller, first):  # made up to a minute before
                     each.outcome = each.why or "others"
                     each.verdict = "deny" if each.why == _BY_RULES else None
                     rows.append(_row(each, id, chain, "attempt", each))

@@ -429,6 +429,17 @@ def test_a_client_without_a_token_is_forgotten_by_what_the_log_calls_it(recorded
     assert items(recorded.rows()) == ["two"]
 
 
+def test_attempts_of_the_minute_in_which_a_caller_is_forgotten_are_forgotten(recorded: Recorded) -> None:
+    """They are recorded at its end."""
+    forget(recorded.state, "ci", as_time(recorded.now - 30))
+    with open_audit(recorded.audit) as audit:
+        for caller, before in (("ci", 31), ("ci", 30), ("ci", 29), ("ann", 31)):
+            first = f"{as_time(recorded.now - before)[:19]}Z"
+            audit.write("attempts", principal=caller, why="denied", item=f"{caller} {before}", count=2, first=first)
+        audit.write("attempts", others={"denied": 3}, count=3)
+    assert items(recorded.rows()) == ["", "ann 31", "ci 29"]
+
+
 def test_a_search_ends(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUERY_LIMIT", -1.0)
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
