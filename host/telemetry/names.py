@@ -63,7 +63,7 @@ SERVER_SESSION = Metric(
 CLIENT_SESSION = Metric(
     "mcp_client_session_duration_seconds",
     "histogram",
-    "Connections to servers that have ended, from ready to their end.",
+    "Connections to servers that have ended, from ready to their end, without those of dedicated instances.",
     ("server", ERROR, REVISION, TRANSPORT),
 )
 WAITS = Metric(
