@@ -187,8 +187,10 @@ def audit(environment: Path) -> str:
     wrong = [f"{each['name']} {each['version']}: {each['vulns'][0]['id']}" for each in found if each.get("vulns")]
     if wrong:
         raise Failed(f"known vulnerabilities: {'; '.join(wrong)}; change the pins in pyproject.toml")
-    unknown = sum("skip_reason" in each for each in found)
-    return f"pip-audit: no vulnerability is known; {unknown} of {len(found)} packages could not be looked up"
+    skipped = [each["skip_reason"] for each in found if "skip_reason" in each]
+    if len(skipped) == len(found):
+        return f"pip-audit could not look anything up: {skipped[0]}"
+    return f"pip-audit: no vulnerability is known; {len(skipped)} of {len(found)} packages could not be looked up"
 
 
 if __name__ == "__main__":
