@@ -66,7 +66,7 @@ class HttpRefused(LinkLost):
         self.nothing_begun = status < 500 or status in (501, 503, 505)
         self.retry_after = retry_after
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
-        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 407, 421, 429)
+        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 407, 408, 421, 429)
         self.answered = self.may_be_http_sse
         if self.may_be_http_sse:
             self.reached = ConnectStage.NOTHING if status in (404, 405) else ConnectStage.REFUSED
@@ -86,7 +86,7 @@ class HttpRefused(LinkLost):
     @property
     def is_transient(self) -> bool:
         """Whether the same request may succeed later."""
-        return self.status == 429 or self.status >= 500
+        return self.status in (408, 429) or self.status >= 500
 
 
 class OverLimit(LinkLost):

@@ -238,6 +238,7 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
         (404, True, True, False),
         (405, True, True, False),
         (406, True, True, False),
+        (408, False, True, True),
         (415, True, True, False),
         (429, False, True, True),
         (307, False, False, False),
