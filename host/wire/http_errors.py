@@ -161,6 +161,9 @@ _MISNAMED = (62, 64)
 """OpenSSL's codes for a certificate of another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH)."""
 _NOT_YET_VALID, _EXPIRED = 9, 10
 """Its codes for one whose time has not come, or is over (X509_V_ERR_CERT_NOT_YET_VALID, _CERT_HAS_EXPIRED)."""
+_BELOW_RFC_5280 = range(80, 94)
+"""Its codes for one that Python refuses from 3.13 on, since it has less than RFC 5280 requires (from
+X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to _EXTENSIONS_REQUIRE_VERSION_3)."""
 
 
 _ALERTS = ("SSLV3_ALERT", "TLSV1")
@@ -213,6 +216,11 @@ def connect_failure(problem: BaseException) -> tuple[str, str]:
                 return "TLS: the certificate is not valid yet", "look at this machine's clock"
             if cause.verify_code == _EXPIRED:
                 return "TLS: certificate expired", "renew it at the server, and look at this machine's clock"
+            if cause.verify_code in _BELOW_RFC_5280:
+                return (
+                    "TLS: a certificate has less than RFC 5280 requires",
+                    "make it, or that of its authority, anew with the uses of its key and with key identifiers",
+                )
             return "TLS: certificate not trusted", "name the certificate of its authority with SSL_CERT_FILE"
         if isinstance(cause, ssl.SSLError):
             if (getattr(cause, "reason", None) or "").startswith(_ALERTS):  # so the server does speak TLS

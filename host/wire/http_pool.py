@@ -77,8 +77,6 @@ def tls_context() -> ssl.SSLContext:
         )
     except OSError:  # OpenSSL's about what is in it, too
         raise bad_authorities() from None
-    # Of Python 3.13 on, it refuses authorities as `openssl req -x509` makes them: without a use of their key.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
     return context
 

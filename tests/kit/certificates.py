@@ -13,6 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+_SIGNS = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+"""For digital signatures, of certificates and of lists of revoked ones: Python wants it from 3.13 on."""
+
 
 def write_certificate(folder: Path, name: str = "localhost", *, begin: int = -1, end: int = 24) -> tuple[Path, Path]:
     """A new certificate and its key in the folder; the files of a former one are replaced. It is valid from `begin` to
@@ -26,6 +29,7 @@ def write_certificate(folder: Path, name: str = "localhost", *, begin: int = -1,
         .not_valid_before(now + datetime.timedelta(hours=begin))
         .not_valid_after(now + datetime.timedelta(hours=end))
         .add_extension(names, critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     cert_file, key_file = folder / "cert.pem", folder / "key.pem"
@@ -52,6 +56,8 @@ def server_settings(folder: Path, *names: str) -> tuple[ssl.SSLContext, Path]:
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_SIGNS, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     file = folder / "certificate.pem"
@@ -78,6 +84,8 @@ class Authority:
         made = (
             self._builder(self._name, self._key.public_key(), now)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         folder.mkdir(parents=True, exist_ok=True)
@@ -109,6 +117,8 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, file)])
         builder = self._builder(subject, key.public_key(), datetime.datetime.now(datetime.UTC), begin, end)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signer, critical=False)
         if uses:
             builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
         if names:

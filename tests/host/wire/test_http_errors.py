@@ -31,6 +31,7 @@ def alert(reason: str) -> ssl.SSLError:
         (certificate(62), "TLS: the certificate is for another name"),
         (certificate(64), "TLS: the certificate is for another name"),
         (certificate(18), "TLS: certificate not trusted"),
+        (certificate(92), "TLS: a certificate has less than RFC 5280 requires"),
         (ssl.SSLError("wrong version number"), "TLS: the handshake failed"),
         (socket.gaierror(socket.EAI_NONAME, "10.0.0.53"), "name not found"),
         (UnicodeError("label too long"), "name not found"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import product
@@ -36,7 +35,7 @@ from tests.host.wire.http_servers import (
     tunnelling,
     until,
 )
-from tests.kit.certificates import Authority, server_settings
+from tests.kit.certificates import server_settings
 
 HEADERS = [(b"Accept", b"*/*")]
 
@@ -609,34 +608,6 @@ async def test_a_certificate_is_checked(trusts: bool, tmp_path: Path, trusting: 
         why = "the certificate is for another name" if trusts else "certificate not trusted"
         with pytest.raises(Unreachable, match=f"TLS: {why}"):
             await get(pool, f"https://127.0.0.1:{port}/")
-        pool.abort()
-
-
-async def test_an_authority_counts_alike_with_each_python(
-    tmp_path: Path, trusting: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One of a person's own often has less than RFC 5280 wants, and Python 3.13 and newer are strict by themselves."""
-    made = ssl.create_default_context
-
-    def strict(*, cafile: str | None, capath: str | None) -> ssl.SSLContext:
-        context = made(cafile=cafile, capath=capath)
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
-
-    monkeypatch.setattr(ssl, "create_default_context", strict)
-    authority = Authority(tmp_path)
-    settings = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    settings.load_cert_chain(*authority.sign("server", "127.0.0.1"))
-    trusting(authority.ca)
-
-    async def serve(stream: trio.SocketStream) -> None:
-        encrypted = trio.SSLStream(stream, settings, server_side=True)
-        await encrypted.receive_some()
-        await encrypted.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    async with serving_tcp(serve) as port:
-        pool = Pool(Turns())
-        assert await get(pool, f"https://127.0.0.1:{port}/", body=None) == (200, b"ok")
         pool.abort()
 
 
