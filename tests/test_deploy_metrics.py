@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from host.admin.schema import ServerState
+from host.attempts import Reason
+from host.telemetry.counts import OUTCOMES_OF_RELOADS
 from host.telemetry.names import METRICS
 
 DEPLOY = Path(__file__).parents[1] / "examples" / "deploy"
@@ -65,6 +67,9 @@ def test_each_metric_label_and_state_exists(expression: str) -> None:
     assert grouped <= set().union(*(LABELS.get(name, set()) for name in known)) | OF_PROMETHEUS
     states = {state for each in re.findall(r'\bstate=~?"([^"]*)"', expression) for state in each.split("|")}
     assert states <= set(get_args(ServerState))
+    reasons = {reason for each in re.findall(r'\breason!?=?~?"([^"]*)"', expression) for reason in each.split("|")}
+    assert reasons <= set(Reason)
+    assert set(re.findall(r'\boutcome="([^"]*)"', expression)) <= set(OUTCOMES_OF_RELOADS)
 
 
 def test_each_alert_says_what_is_wrong_and_the_page_what_to_do() -> None:
@@ -74,6 +79,13 @@ def test_each_alert_says_what_is_wrong_and_the_page_what_to_do() -> None:
         assert rule["annotations"]["summary"]
         assert f"| `{rule['alert']}` |" in page
     assert len({rule["alert"] for rule in RULES}) == len(RULES) >= 12
+
+
+def test_each_alert_fires_in_a_case() -> None:
+    """promtool runs the cases (tests/real/test_prometheus.py)."""
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "colonnade.rules.test.yml").read_text())["tests"]
+    fired = {each["alertname"] for each in group["alert_rule_test"] if each.get("exp_alerts")}
+    assert fired == {rule["alert"] for rule in RULES}
 
 
 def test_the_panels_of_the_dashboard_lie_beside_each_other() -> None:

@@ -80,7 +80,8 @@ KNOWN_METHODS = frozenset({*KNOWN_PARAMS, *SERVER_REQUESTS, INITIALIZE, PING, DI
 """Those that are told by name; a client may write any other."""
 KNOWN_REVISIONS = frozenset({*SERVED, ""})
 """Those that are told by name, and that of a client that has agreed on none."""
-_RELOADED = ("taken over", "waits", "rejected")
+OUTCOMES_OF_RELOADS = ("taken over", "waits", "rejected")
+"""Values of `outcome` of `colonnade_config_reloads`."""
 EXECUTE_TOOL = "execute_tool"
 """The name of the operation of a call of a tool, as OpenTelemetry has it."""
 _METHODS = {kind.value: method for method, kinds in SERVER_REQUESTS.items() for kind in kinds}
@@ -243,7 +244,7 @@ class HostCounts:
         }
         # Prometheus sees no increase in a series that begins at 1, so those of which one is worth an alert begin at 0.
         self._count(names.INTERNAL_ERRORS, by=0)
-        for outcome in _RELOADED:
+        for outcome in OUTCOMES_OF_RELOADS:
             self._count(names.RELOADS, outcome, by=0)
         self._bytes: dict[Labels, list[int]] = {}
         """Those of arguments and of results, by the labels of both metrics."""
@@ -384,5 +385,5 @@ class HostCounts:
         self._count(names.LOGINS, event.server, outcome)
 
     def _on_reload(self, event: ConfigReloaded) -> None:
-        taken_over, waits, rejected = _RELOADED
+        taken_over, waits, rejected = OUTCOMES_OF_RELOADS
         self._count(names.RELOADS, rejected if event.failed else waits if event.waiting else taken_over)
