@@ -56,6 +56,7 @@ from host.protocol.trace_context import (
     read_baggage,
     read_context,
     with_context,
+    without_context,
 )
 from host.telemetry.counts import CANCELLED, EXECUTE_TOOL, KNOWN_METHODS, OTHER, TOOL_ERROR, transport_to
 from host.upstream.results import is_error
@@ -174,7 +175,7 @@ class TracedAsking(TracedAnswer):
             attributes = {"mcp.method.name": self.method, **_of_hop(self.hop)}
             self.below = self.start(self.method, context, SpanKind.CLIENT, attributes)
             context = _context_of(self.below, context)
-        return with_context(params, context) if context.trace_id else params
+        return with_context(params, context) if context.trace_id else without_context(params)
 
     def end(self, answer: Success | Failure | None) -> None:
         if self.below is not None:

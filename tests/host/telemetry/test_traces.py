@@ -249,7 +249,9 @@ async def test_a_switched_off_sdk_makes_no_spans_and_lets_contexts_pass(monkeypa
         assert host.heard[-1]["_meta"].keys() & set(KEYS) == {"baggage"}
         assert host.spans() == []
     traces = Traces(environ={"OTEL_SDK_DISABLED": "true"}, exporter=InMemorySpanExporter())
-    assert traces.asking("a", "2025-11-25", "roots/list", {}, 3, Request(1, "tools/call")).sent({}) == {}
+    for params in ({}, with_context({}, TraceContext(TRACE, "00f067aa0ba902b7", True))):
+        asking = traces.asking("a", "2025-11-25", "roots/list", params, 3, Request(1, "tools/call"))
+        assert asking.sent(params) == {}  # nor does it take the word of a server for one
     await traces.close()
 
 
