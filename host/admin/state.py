@@ -114,7 +114,7 @@ _NOT_IN_ACTIVITY = (OutputLine, MessageDropped)
 _NUMBER = r"\d+(?:\.\d+)?"
 _AMOUNT = re.compile(rf"{_NUMBER}(?= (?:s|times|more)\b)")
 _NUMBER_OR_ID = re.compile(
-    rf"0x[0-9a-f]+|(?:[0-9a-f]+-){{4}}[0-9a-f]+|\b(?=[a-f]*\d)[0-9a-f]{{8,}}\b|{_NUMBER}", re.IGNORECASE
+    rf"0x[0-9a-f]+|(?:[0-9a-f]{{1,12}}-){{4}}[0-9a-f]{{1,12}}|\b(?=[a-f]*\d)[0-9a-f]{{8,}}\b|{_NUMBER}", re.IGNORECASE
 )
 """Numbers, addresses in memory, UUIDs, and random ids of requests."""
 _SERVER_STATES = (ServerReady, ServerFailed, ServerStopped, ServerHeld, ServerNeedsLogin)
