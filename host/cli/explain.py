@@ -133,7 +133,7 @@ def _explain_past(selection: Selection, id: str, as_json: bool) -> int:
     whose |= {"view": row["view"]} if row["view"] else {}
     server, kind, name = row["server"], row["kind"], row["item"]
     explanation = target.post("explain", server=server, kind=kind, name=name, arguments=arguments, **whose)
-    past = f"{row['time']}: {row['verdict']} ({row['rule']}), {row['outcome'] or 'no outcome'}"
+    past = f"{row['time']}: {row['verdict']} ({row['rule']}), {row['outcome'] or 'no outcome yet'}"
     if as_json:
         past_call = {
             "verdict": row["verdict"],

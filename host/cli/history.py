@@ -52,13 +52,13 @@ _WIDTHS = (19, 16, 16, 14, 28, 7, 16, 10, 9, 16)
 @click.option("--caller", metavar="NAME", type=CALLER, help="Only calls of this caller.")
 @click.option("--client", metavar="NAME", help="Only calls of clients that call themselves so, or of this program.")
 @click.option("--server", metavar="NAME", type=SERVER, help="Only calls of this server.")
-@click.option("--tool", metavar="NAME", type=OWN_TOOL, help="Only calls of this tool, by its own name at the server.")
+@click.option("--tool", metavar="NAME", type=OWN_TOOL, help="Only calls of this tool: NAME or SERVER__NAME.")
 @click.option("--verdict", type=click.Choice(("allow", "ask", "deny")), help="Only calls with this verdict.")
 @click.option(
     "--outcome",
     metavar="WORD",
     help="Only calls that ended so: answered, 'tool error' (answered by a tool that says that it failed), error, "
-    "failed, called, pending, unknown; or requests that were refused because they are denied, held, missing, or "
+    "failed, called, pending, unknown; or that were refused: denied, held, missing, unanswered (by a person), or "
     "permitted, and not sent: unavailable, limited.",
 )
 @click.option("--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="The most calls.")
@@ -213,7 +213,8 @@ def _unknown_name(index: HistoryIndex, wanted: CallFilter, scope: DecisionScope)
             names.update(server for target in scope.all() for server in target.servers())
         if name not in names:
             known = "; ".join(sorted(map(visible, names))[:MOST_NAMES])
-            remedy = did_you_mean(name, names) or f"it has calls of {known or 'none'}"
+            others = f"known are {known}" if what == "outcome" else f"it has calls of {known or 'none'}"
+            remedy = did_you_mean(name, names) or others
             if what == "caller" and (tokens := _tokens_of(name, scope)):
                 remedy = f"calls have the name of the caller's token: {', '.join(tokens)}"
             return f"the history has no call of the {what} {visible(name)!r}; {remedy}"

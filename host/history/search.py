@@ -24,7 +24,9 @@ UNKNOWN = "unknown"
 """The outcome of a call whose host has ended without writing one: it was killed."""
 TOOL_ERROR = "tool error"
 """Names calls that were answered with the result of a tool which says that it failed."""
-OUTCOMES = ("answered", TOOL_ERROR, "error", "failed", "called", "pending", UNKNOWN)
+DENIED = "denied"
+"""The outcome of what the rules or a person refused: of a call denied because of its arguments, the audit has none."""
+OUTCOMES = ("answered", TOOL_ERROR, "error", "failed", "called", "pending", UNKNOWN, DENIED)
 """The outcomes that are there always, whatever calls there are."""
 _COLUMNS = (
     *("time", "what", "caller", "client", "agent", "program", "view", "server", "kind", "item", "method", "verdict"),
@@ -39,7 +41,11 @@ _NAMES = {
 _UNENDED = "call.outcome IS NULL AND call.verdict <> 'deny'"
 """The condition for calls that were sent and have no outcome."""
 _IS_RUNNING = "call.chain IN (SELECT chain FROM running)"
-_TOLD = {"outcome": f"CASE WHEN {_UNENDED} AND NOT {_IS_RUNNING} THEN '{UNKNOWN}' ELSE call.outcome END"}
+_IS_DENIED = "call.outcome IS NULL AND call.verdict = 'deny'"
+_TOLD = {
+    "outcome": f"CASE WHEN {_UNENDED} AND NOT {_IS_RUNNING} THEN '{UNKNOWN}' "
+    f"WHEN {_IS_DENIED} THEN '{DENIED}' ELSE call.outcome END"
+}
 _SELECTED = ", ".join(_TOLD.get(name, f"call.{name}") for name in _COLUMNS)
 _FROM = "FROM call JOIN file ON file.id = call.file"
 _SELECT = f"SELECT call.id, hash, file.name, file.config, micros, {_SELECTED} {_FROM}"
@@ -52,7 +58,8 @@ class CallFilter(Struct, frozen=True, kw_only=True):
         since, before: Times, as in records.
         caller: The name of a caller, or what its client is called in the log.
         client: The name that a client gives itself, with or without the version, or the program that it is.
-        tool: The own name of a tool, prompt or resource.
+        tool: The own name of a tool, prompt or resource, also behind the id of its server and `__`, as most clients see
+            it; refused attempts are found by either.
         verdict: `allow`, `ask` or `deny`.
         outcome: One of OUTCOMES, or why a request was refused.
         configs: The configuration files whose hosts are meant; None for all.
@@ -86,15 +93,24 @@ class CallFilter(Struct, frozen=True, kw_only=True):
         if self.client is not None:
             begins = f"{self.client} "
             given["? IN (substr(call.agent || ' ', 1, ?), substr(call.program, 1, ?))"] = (begins, *2 * (len(begins),))
-        for column, value in (("server", self.server), ("item", self.tool), ("verdict", self.verdict)):
+        for column, value in (("server", self.server), ("verdict", self.verdict)):
             if value is not None:
                 given[f"call.{column} = ?"] = (value,)
+        if self.tool is not None:
+            ends = f"__{self.tool}"
+            # A refused attempt has the name as its caller wrote it.
+            is_attempt = "call.what = 'attempt' AND substr(call.item, -?) = ?"
+            given[f"(? IN (call.item, call.server || '__' || call.item) OR {is_attempt})"] = (
+                *(self.tool, len(ends), ends),
+            )
         if self.outcome == "pending":
             given[f"{_UNENDED} AND {_IS_RUNNING}"] = ()
         elif self.outcome == UNKNOWN:
             given[f"{_UNENDED} AND NOT {_IS_RUNNING}"] = ()
         elif self.outcome == TOOL_ERROR:
             given["call.tool_error"] = ()
+        elif self.outcome == DENIED:
+            given[f"(call.outcome = ? OR {_IS_DENIED})"] = (DENIED,)
         elif self.outcome is not None:
             begins = f"{self.outcome} "
             given["substr(call.outcome || ' ', 1, ?) = ?"] = (len(begins), begins)
@@ -267,7 +283,7 @@ def _row(row: tuple[Any, ...]) -> HistoryCall:
     members = {**texts, "count": 1, **told, **numbers, "tool_error": tool_error}
     members |= {"id": id, "place": place, "file": file, "config": config}
     members["seconds"] = None if micros is None else micros / 1_000_000
-    members["pending"] = members["outcome"] is None and members["verdict"] != "deny"
+    members["pending"] = members["outcome"] is None
     return cast("HistoryCall", {name: members[name] for name in HistoryCall.__annotations__})
 
 
@@ -288,7 +304,7 @@ def records_of(audit: Path, row: HistoryCall) -> list[dict[str, object]]:
                 while (line := _line_with(data, mark, at)) is not None:
                     at, record = line
                     found.append(record)
-                    if len(found) == 2 or row["outcome"] is None or row["what"] != "call":
+                    if len(found) == 2 or row["outcome"] in (None, DENIED) or row["what"] != "call":
                         return found
                     mark = b'"of":%d,' % row["seq"]
         name = _next_of(audit, name) if found else None

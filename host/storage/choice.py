@@ -38,7 +38,7 @@ def import_postgres() -> None:
     except ImportError as problem:
         raise StateError(
             f"fleet.store needs the package psycopg ({problem}): in a clone of Colonnade, "
-            "pip install '.[postgres]' (or pipx install --force '.[postgres]') installs it"
+            ".venv/bin/pip install -e '.[postgres]' (or pipx install --force '.[postgres]') installs it"
         ) from None
 
 

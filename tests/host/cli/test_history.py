@@ -100,6 +100,8 @@ def test_filters_and_json(past: Stopped, capsys: pytest.CaptureFixture[str]) -> 
         (("--config", str(past.file), "--outcome", "error"), ["get"]),
         (("--config", "/dev/null"), []),
         (("--verdict", "deny"), ["get", "gh__wipe"]),
+        (("--outcome", "denied"), ["get", "gh__wipe"]),
+        (("--tool", "wipe"), ["gh__wipe"]),
     ):
         assert history(past, "--json", *options) == DONE
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -144,7 +146,7 @@ def test_a_file_that_is_not_there_is_refused_unless_it_has_calls(
         ("tool", "gett", "did you mean get?"),
         ("caller", "cii", "did you mean ci?"),
         ("outcome", "anwsered", "did you mean answered?"),
-        ("outcome", "zzz", "it has calls of answered; called; "),
+        ("outcome", "zzz", "known are answered; called; denied; "),
         ("tool", "zzz", "it has calls of create⟨U+202E⟩; get; gh__wipe"),
     ],
 )

@@ -98,7 +98,7 @@ def test_what_was_not_sent_is_there_too(recorded: Recorded) -> None:
         ("attempt", "", "others", 160, False),
         ("question", "ask", "denied", 1, False),
         ("question", "ask", "unanswered", 1, False),
-        ("call", "deny", None, 1, False),
+        ("call", "deny", "denied", 1, False),
     ]
 
 
