@@ -13,7 +13,7 @@ from host.telemetry.both import Both
 from host.telemetry.counts import HostCounts
 from host.telemetry.traces import Traces
 from tests.kit.asgi import open_http_app
-from tests.kit.cost import counted_calls
+from tests.kit.cost import ATTEMPTS, counted_calls
 from tests.kit.world import ScriptedServer, open_client
 
 
@@ -42,8 +42,8 @@ async def test_each_sees_all() -> None:
 @pytest.mark.parametrize(("way", "most"), [("metrics", 18), ("traces", 17)])
 async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
     """Functions of ours and of all others, over HTTP, of some thousand, in the shortest of many calls: trio draws the
-    order of its tasks, by a reversal that is not counted, and so how often some of them wait. The trace is not sampled.
-    """
+    order of its tasks, by a reversal that is not counted, and so how often some of them wait. Beside other programs no
+    call of 40 may be as short as it can be, on one side: then they are called again. The trace is not sampled."""
 
     async def answer(_: object) -> object:
         return {"content": []}
@@ -64,5 +64,8 @@ async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
 
     traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
     observer: Observer = HostCounts(Journal()) if way == "metrics" else traces
-    assert 0 < (await steps(observer) - await steps(None)).total() <= most
+    more = list[int]()
+    while len(more) < ATTEMPTS and not 0 < min(more, default=0) <= most:
+        more.append((await steps(observer) - await steps(None)).total())
+    assert 0 < min(more) <= most, more
     await traces.close()
