@@ -143,7 +143,7 @@ async def test_no_pass_of_the_loop_waits_for_a_database_behind_a_black_hole(stor
                 assert process is not None
                 nursery.start_soon(use)
                 await trio.sleep(0.5)
-                with measure_holds() as holds, measure_passes() as passes, way.black_hole():
+                with way.black_hole(), measure_holds() as holds, measure_passes() as passes:  # iptables is waited for
                     await trio.sleep(max(LEASE, LOCKED_LIMIT) + 1)
                     believed = store.is_reliable, process.members.is_current
                 with trio.fail_after(20):
