@@ -35,6 +35,8 @@ FOLLOW_INTERVAL = 0.5
 """Seconds between two looks at the audit that is followed."""
 MOST_PENDING = 500
 """Calls without an outcome that are waited for; the oldest are given up."""
+MOST_KNOWN = 1_000
+"""Calls that ended and are not shown once more; the oldest are forgotten."""
 MOST_NAMES = 20
 """Names that are proposed in place of one that is not known, and similar to none."""
 ANOTHER_INDEX = (
@@ -242,7 +244,7 @@ def _follow(
     from host.history.search import NewestCall, later_than, newest, present
 
     pause = Event()
-    known = {row["place"] for row in shown}
+    known = dict.fromkeys(row["id"] for row in shown if not row["pending"])  # a place is given again
     pending = dict.fromkeys(row["place"] for row in shown if row["pending"])
     openings, problem = index.openings, ""
     while True:
@@ -251,12 +253,10 @@ def _follow(
                 pass
             if index.openings > openings:
                 openings, mark = index.openings, newest(index)
-                known.clear()
                 pending.clear()
                 print(f"colonnade: {ANOTHER_INDEX}", file=sys.stderr)
-            elif (there := present(index, mark)) != mark:  # also their places are others' from now on
-                mark = there
-                known.clear()
+            else:
+                mark = present(index, mark)
             rows, problem = later_than(index, mark.place, pending, wanted), ""
         except HistoryUnavailable as now:
             if not problem:
@@ -267,12 +267,15 @@ def _follow(
                 mark = NewestCall(row["place"], row["id"], row["time"])
             if row["pending"]:
                 pending[row["place"]] = None
-            elif row["place"] in pending or row["place"] not in known:
+            elif row["place"] in pending or row["id"] not in known:
                 pending.pop(row["place"], None)
+                known[row["id"]] = None
                 if wanted.has_outcome(row):
                     yield row
         while len(pending) > MOST_PENDING:
             del pending[next(iter(pending))]
+        while len(known) > MOST_KNOWN:
+            del known[next(iter(known))]
         pause.wait(FOLLOW_INTERVAL)
 
 

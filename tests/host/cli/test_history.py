@@ -8,7 +8,9 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from msgspec import Raw
@@ -17,16 +19,20 @@ from msgspec.structs import replace
 from config import Trust, Verdict
 from host.attempts import Attempt, Reason
 from host.audit.contents import Contents
+from host.audit.writer import open_audit
 from host.cli.admin_client import RunningHost
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
-from host.cli.history import _local, _open_index
+from host.cli.history import _follow, _local, _open_index
 from host.client_process import ClientProcess
+from host.history.forgotten import forget
+from host.history.search import CallFilter, NewestCall
 from host.policy.confirmations import ConfirmationContext, PendingConfirmation
 from host.policy.decision_log import AuditRecord
 from host.policy.gate import Gate
 from host.policy.grants import AccessRequest
 from host.subject import Item, Subject
+from tests.host.history.kit import Recorded, call
 from tests.real.running import COLONNADE
 
 from .conftest import Stopped
@@ -299,6 +305,23 @@ def test_what_is_missing_is_said(
     (past.state.path / "history.db").mkdir()
     assert history(past) == FAILED
     assert "the newest calls are missing: the history cannot be kept (" in capsys.readouterr().err
+
+
+def test_a_call_is_followed_once_where_others_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of another process are added after it, though they are older."""
+    monkeypatch.setattr("host.cli.history.FOLLOW_INTERVAL", 0)
+    recorded = Recorded(tmp_path)
+    recorded.read()
+    following = _follow(recorded.index, CallFilter(), NewestCall(), [])
+    with closing(recorded.index), open_audit(recorded.audit) as first, open_audit(recorded.audit) as second:
+        call(second, "older", principal="bob")
+        threading.Event().wait(0.001)  # the times of records are in milliseconds
+        call(first, "newer")
+        assert [next(following)["item"] for _ in range(2)] == ["newer", "older"]
+        forget(recorded.state, "bob", "9999")
+        recorded.index.trim()
+        call(first, "last")
+        assert next(following)["item"] == "last"
 
 
 @pytest.mark.slow
