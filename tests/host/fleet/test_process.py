@@ -111,7 +111,7 @@ shared out holds a thread for half a second at times, by way of another one that
 
 
 async def test_a_blocked_loop_is_seen() -> None:
-    """In one of a few looks: Linux 6.18 has counted a whole sleep as time in the queue of a processor, once."""
+    """In one of a few looks: once, the kernel had counted a whole sleep as time in the queue of a processor."""
     longest: list[float] = []
     while len(longest) < ATTEMPTS and max(longest, default=0) <= LONGEST_HOLD:
         with measure_holds() as found:
