@@ -71,8 +71,11 @@ _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
+DENIED = "denied"
+"""The outcome of what the rules refused, as records of attempts have it (`host.attempts.Reason.DENIED`)."""
 _FROM_VERSION_3 = (
     "ALTER TABLE call ADD COLUMN tool_error INTEGER",
+    f"UPDATE call SET outcome = '{DENIED}' WHERE what = 'call' AND verdict = 'deny' AND outcome IS NULL",
     # What that version did not take over is in the files that are there; rows of others stay.
     "UPDATE file SET last = 'to be read again'",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
@@ -93,10 +96,8 @@ _VALUES = f"({', '.join('?' * len(_COLUMNS))})"
 _ADD = f"INSERT OR IGNORE INTO call ({', '.join(_COLUMNS)}) VALUES {_VALUES}"
 _ADD_MANY = ", ".join((_ADD, *[_VALUES] * (ROWS_AT_ONCE - 1)))
 _END = "UPDATE call SET outcome = ?, micros = ?, received = ?, tool_error = ? WHERE chain = ? AND seq = ?"
-_ANSWERS = {"deny": "denied", "none": "unanswered"}
+_ANSWERS = {"deny": DENIED, "none": "unanswered"}
 """The outcome of a confirmation that did not allow its call, by its answer; of others, it is the answer."""
-_BY_RULES = "denied"
-"""The reason of a refusal by the rules, as records have it: `host.attempts.Reason.DENIED`."""
 
 
 _Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -400,12 +401,14 @@ class HistoryIndex:
             kind = each.kind
             if kind == "decision":
                 if each.ts >= since:
+                    if each.verdict == "deny":  # because of its arguments; there is no record of an outcome
+                        each.outcome = DENIED
                     rows.append(_row(each, id, chain, "call", ends.pop(each.seq, each)))
             elif kind == "attempts":
                 caller, first = each.principal or each.client or "", each.first or each.ts
                 if each.ts >= since and not forgotten.covers(caller, first):  # made up to a minute before
                     each.outcome = each.why or "others"
-                    each.verdict = "deny" if each.why == _BY_RULES else None
+                    each.verdict = "deny" if each.why == DENIED else None
                     rows.append(_row(each, id, chain, "attempt", each))
             elif kind == "answer":
                 if each.ts >= since and not each.grant:

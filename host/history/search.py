@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from host.audit.records import CONTENT_MEMBERS, HistoryCall, files, parse
-from host.history.index import HistoryIndex
+from host.history.index import DENIED, HistoryIndex
 
 MOST_ROWS = 500
 """Rows of one search."""
@@ -24,8 +24,6 @@ UNKNOWN = "unknown"
 """The outcome of a call whose host has ended without writing one: it was killed."""
 TOOL_ERROR = "tool error"
 """Names calls that were answered with the result of a tool which says that it failed."""
-DENIED = "denied"
-"""The outcome of what the rules or a person refused: of a call denied because of its arguments, the audit has none."""
 OUTCOMES = ("answered", TOOL_ERROR, "error", "failed", "called", "pending", UNKNOWN, DENIED)
 """The outcomes that are there always, whatever calls there are."""
 _COLUMNS = (
@@ -38,14 +36,10 @@ _NAMES = {
     "caller": "SELECT caller FROM call UNION SELECT client FROM call",
     "outcome": "SELECT substr(outcome, 1, instr(outcome || ' ', ' ') - 1) FROM call",
 }
-_UNENDED = "call.outcome IS NULL AND call.verdict <> 'deny'"
+_UNENDED = "call.outcome IS NULL"
 """The condition for calls that were sent and have no outcome."""
 _IS_RUNNING = "call.chain IN (SELECT chain FROM running)"
-_IS_DENIED = "call.outcome IS NULL AND call.verdict = 'deny'"
-_TOLD = {
-    "outcome": f"CASE WHEN {_UNENDED} AND NOT {_IS_RUNNING} THEN '{UNKNOWN}' "
-    f"WHEN {_IS_DENIED} THEN '{DENIED}' ELSE call.outcome END"
-}
+_TOLD = {"outcome": f"CASE WHEN {_UNENDED} AND NOT {_IS_RUNNING} THEN '{UNKNOWN}' ELSE call.outcome END"}
 _SELECTED = ", ".join(_TOLD.get(name, f"call.{name}") for name in _COLUMNS)
 _FROM = "FROM call JOIN file ON file.id = call.file"
 _SELECT = f"SELECT call.id, hash, file.name, file.config, micros, {_SELECTED} {_FROM}"
@@ -100,17 +94,14 @@ class CallFilter(Struct, frozen=True, kw_only=True):
             ends = f"__{self.tool}"
             # A refused attempt has the name as its caller wrote it.
             is_attempt = "call.what = 'attempt' AND substr(call.item, -?) = ?"
-            given[f"(? IN (call.item, call.server || '__' || call.item) OR {is_attempt})"] = (
-                *(self.tool, len(ends), ends),
-            )
+            is_meant = f"(? IN (call.item, call.server || '__' || call.item) OR {is_attempt})"
+            given[is_meant] = self.tool, len(ends), ends
         if self.outcome == "pending":
             given[f"{_UNENDED} AND {_IS_RUNNING}"] = ()
         elif self.outcome == UNKNOWN:
             given[f"{_UNENDED} AND NOT {_IS_RUNNING}"] = ()
         elif self.outcome == TOOL_ERROR:
             given["call.tool_error"] = ()
-        elif self.outcome == DENIED:
-            given[f"(call.outcome = ? OR {_IS_DENIED})"] = (DENIED,)
         elif self.outcome is not None:
             begins = f"{self.outcome} "
             given["substr(call.outcome || ' ', 1, ?) = ?"] = (len(begins), begins)

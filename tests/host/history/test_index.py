@@ -248,6 +248,7 @@ def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> Non
     gone."""
     with open_audit(recorded.audit) as audit:
         call(audit, "gone")
+        call(audit, "denied", verdict="deny", outcome="")
         path = audit.path
     with open_audit(recorded.audit) as audit:
         call(audit, "fails", tool_error=True)
@@ -255,13 +256,15 @@ def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> Non
         audit.rotate()
         end(audit, late, tool_error=True)
         call(audit, "last")
-    assert len(recorded.rows()) == 4
+    assert len(recorded.rows()) == 5
     assert path is not None
     path.unlink()
     recorded.index.close()
     with closing(sqlite3.connect(recorded.state / "history.db")) as former:
         former.execute("ALTER TABLE call DROP COLUMN tool_error")
+        former.execute("UPDATE call SET outcome = NULL WHERE verdict = 'deny'")
         former.execute("PRAGMA user_version = 3")
+        former.commit()
     other = recorded.open()
     for index in (recorded.index, other):
         while index.read_on():
@@ -270,6 +273,7 @@ def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> Non
         rows = {row["item"]: (row["outcome"], row["tool_error"]) for row in search(index, CallFilter())}
         assert rows == {
             "gone": ("answered", False),
+            "denied": ("denied", False),
             "fails": ("answered", True),
             "late": ("answered", True),
             "last": ("answered", False),
