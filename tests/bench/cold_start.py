@@ -15,10 +15,9 @@ from tests.bench.figures import Figure
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
 from tests.bench.lanes import COLONNADE
 from tests.bench.processes import stop
-from tests.kit.balancer import is_open
+from tests.kit.ports import answers_at, free_port
 from tests.kit.processes import processor_time
 from tests.real.running import COLONNADE as PROGRAM
-from tests.real.running import free_port
 
 PORT_OPEN, HELP = 250.0, 100.0
 """Milliseconds that they may take."""
@@ -66,7 +65,7 @@ def _start(folder: Path, *, serves: bool) -> float:
         if serves:
             process.stdout.readline()
         else:
-            while not is_open(port):
+            while not answers_at(port):
                 time.sleep(0.001)  # noqa: TID251 - no event loop runs here
         seconds = processor_time(process.pid)  # at once, as it goes on importing; no server runs yet
         stop(process)

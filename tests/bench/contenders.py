@@ -16,8 +16,9 @@ from typing import Any
 from tests.bench.build import FIXED, HERE, ROOT, NotInstalled, from_npm, from_pypi
 from tests.kit.certificates import write_certificate
 from tests.kit.kernel import has_namespaces
+from tests.kit.ports import free_port
 from tests.kit.postgres import programs
-from tests.real.running import COLONNADE, free_port
+from tests.real.running import COLONNADE
 
 FASTMCP = "fastmcp==4.2.3"
 MCP_PROXY = "mcp-proxy==0.13.0"

@@ -19,9 +19,10 @@ from pathlib import Path
 from types import FrameType
 
 from tests.bench.processes import pause
+from tests.kit.ports import free_port
 from tests.kit.postgres import own_server
 from tests.kit.replicas import fleet_keys
-from tests.real.running import COLONNADE, free_port
+from tests.real.running import COLONNADE
 
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 """The addresses of the two, on one port."""

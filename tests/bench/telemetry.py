@@ -35,7 +35,7 @@ from tests.bench.contenders import (
     of_checkout,
 )
 from tests.bench.lanes import Calls, Lane
-from tests.real.running import free_port
+from tests.kit.ports import free_port
 
 SAMPLER = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
 METRICS_LIMIT, TRACES_LIMIT, HISTORY_LIMIT = 1.03, 1.04, 1.03

@@ -24,8 +24,9 @@ import trio
 
 from tests.fuzz.explore import ROOT, seeds
 from tests.fuzz.mutations import mutate
+from tests.kit.ports import free_port
 from tests.kit.stateless import stateless_request
-from tests.real.running import COLONNADE, beside, free_port, serving, until, write_config
+from tests.real.running import COLONNADE, beside, serving, until, write_config
 
 AT_ONCE = 12
 """Connections at a time."""

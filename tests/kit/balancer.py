@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.running import free_port, until
+from tests.kit.ports import answers_at, free_port
+from tests.real.running import until
 
 needs_haproxy = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
@@ -41,16 +41,7 @@ def balancing(folder: Path, ports: Sequence[int], *, ready: bool = False) -> Ite
         )
     with process:
         try:
-            until(lambda: is_open(port), "haproxy listens")
+            until(lambda: answers_at(port), "haproxy listens")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.kill()
-
-
-def is_open(port: int) -> bool:
-    """Whether something takes connections at this port of 127.0.0.1."""
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True

@@ -12,8 +12,9 @@ import httpx
 
 from tests.kit.balancer import balancing
 from tests.kit.certificates import Authority
+from tests.kit.ports import free_port
 from tests.kit.postgres import KEY
-from tests.real.running import Running, free_port, serving
+from tests.real.running import Running, serving
 
 
 def fleet_keys(folder: Path, store: str, count: int) -> list[dict[str, Any]]:

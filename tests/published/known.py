@@ -17,11 +17,12 @@ import trio
 from mcp import Client
 
 from config.known_servers import KNOWN, KnownServer
+from tests.kit.ports import free_port
 from tests.published.install import NeedsPython, install_python
 from tests.published.places import Place, listening_places
 from tests.published.servers import BY_PACKAGE
 from tests.real.clients import initialize
-from tests.real.running import free_port, serving, write_config
+from tests.real.running import serving, write_config
 
 CLIENTS, CALLS = 4, 5
 _ANSWER = b'"protocolVersion"'

@@ -23,6 +23,7 @@ from pathlib import Path
 import trio
 from mcp.client.stdio import StdioServerParameters
 
+from tests.kit.ports import free_port
 from tests.kit.random_overrides import Count, judge
 from tests.published.differences import DIFFERENCES, expected
 from tests.published.install import install
@@ -30,7 +31,7 @@ from tests.published.known import check_known
 from tests.published.looks import Seen, differing, look, without_places
 from tests.published.places import Place, left_behind, listening_places, wait_all_ready
 from tests.published.servers import SERVERS, Server
-from tests.real.running import ROOT, free_port, serving, write_config
+from tests.real.running import ROOT, serving, write_config
 
 GROUP = 8
 """Servers behind one host: all at once would need several gigabytes."""

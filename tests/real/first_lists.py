@@ -34,6 +34,7 @@ from typing import Any
 
 import trio
 
+from tests.kit.ports import free_port
 from tests.kit.processes import processor_time
 from tests.kit.servers.offering import offer
 from tests.matrix.clients import Client, StdioClient, over_http, over_sse, over_stdio
@@ -48,7 +49,6 @@ from .running import (
     STDIO,
     beside,
     colonnade,
-    free_port,
     host_of,
     listening,
     pids_below,

@@ -11,7 +11,6 @@ import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -49,12 +48,6 @@ def recorder(log: Path) -> dict[str, Any]:
 def sdk_server(*arguments: str) -> dict[str, Any]:
     """The configuration of `tests/kit/servers/sdk_server.py` as a program."""
     return {"command": [sys.executable, str(SERVERS / "sdk_server.py"), *arguments]}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port: int = bound.getsockname()[1]
-        return port
 
 
 STDIO = os.environ.get("COLONNADE_TEST_STDIO", "own")

@@ -22,6 +22,7 @@ import pytest
 
 from host.cli.exit_codes import DONE, UNREACHED
 from tests.kit.certificates import write_certificate
+from tests.kit.ports import answers_at, free_port
 from tests.kit.servers.offering import offer
 
 from .clients import initialize, line_client
@@ -69,17 +70,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server made with the SDK, which is no Colonnade."""
     folder = tmp_path_factory.mktemp("plain")
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = str(bound.getsockname()[1])
-    command = [sys.executable, str(SERVERS / "sdk_server.py"), "--http", port]
+    port = free_port()
+    command = [sys.executable, str(SERVERS / "sdk_server.py"), "--http", str(port)]
     with listening(*command, folder=folder) as (_, url):
-        until(lambda: answers_at(int(port)), "it listens")
+        until(lambda: answers_at(port), "it listens")
         yield url
-
-
-def answers_at(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 # check, schema
@@ -503,8 +498,7 @@ def test_list_and_call_find_the_running_host(tmp_path: Path) -> None:
 def test_the_port_listens_at_once_whatever_the_servers_do(tmp_path: Path) -> None:
     """The host takes connections while one server hangs for ever in its handshake and another one does not exist; the
     third can be called meanwhile."""
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
+    port = free_port()
     servers: dict[str, Any] = {
         "a": recorder(tmp_path / "a.log"),
         "hangs": {"command": [*BARE_PYTHON, "-c", "import time; time.sleep(600)"]},

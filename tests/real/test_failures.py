@@ -11,7 +11,6 @@ from __future__ import annotations
 import http.server
 import json
 import re
-import socket
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 
 from host.cli.admin_client import find_hosts
+from tests.kit.ports import free_port
 from tests.kit.stateless import stateless_request
 from tests.kit.web_server import answering
 from tests.real.running import BARE_PYTHON, STOP, Running, colonnade, serving, until, write_config
@@ -362,10 +362,8 @@ class Seen:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     folder = tmp_path_factory.mktemp("failures")
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        closed: int = bound.getsockname()[1]
     with website() as port:
-        servers = {name: specification(name, kind, folder, port, closed) for name, kind in KINDS.items()}
+        servers = {name: specification(name, kind, folder, port, free_port()) for name, kind in KINDS.items()}
         servers["crashing"] = {"command": [*BARE_PYTHON, "-c", CRASHING]}
         file = write_config(folder, servers)
         with serving(file, "crashing") as host:

@@ -19,10 +19,11 @@ from mcp import Client
 
 from host.cli.exit_codes import DONE, FAILED
 from tests.kit.certificates import write_certificate
+from tests.kit.ports import free_port
 from tests.kit.stateless import stateless_request
 
 from .clients import PATIENCE, SDK_LEAKS
-from .running import Running, colonnade, free_port, recorder, serving, write_config
+from .running import Running, colonnade, recorder, serving, write_config
 from .test_reload import reload
 
 HEADERS, CALL = stateless_request("tools/call", {"name": "a__together", "arguments": {"of": 1, "note": "n"}})

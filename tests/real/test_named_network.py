@@ -15,9 +15,10 @@ from typing import Any
 import trio
 
 from tests.kit.kernel import needs_namespaces
+from tests.kit.ports import free_port
 
 from .clients import HandClient, by_hand
-from .running import BARE_PYTHON, SERVERS, Running, beside, colonnade, free_port, serving, until, write_config
+from .running import BARE_PYTHON, SERVERS, Running, beside, colonnade, serving, until, write_config
 
 pytestmark = needs_namespaces
 

@@ -31,10 +31,11 @@ import pytest
 from host.cli.admin_client import find_hosts
 from host.oauth.authorization import challenge_of
 from tests.host.oauth.test_assertion import EC, pem
+from tests.kit.ports import free_port
 from tests.kit.stateless import stateless_request
 from tests.real.oauth.browser import Browser
 from tests.real.oauth.fixtures import Provider, login_command, protected_server, run_colonnade, running_provider
-from tests.real.running import BIN, ROOT, Running, beside, free_port, serving, until, write_config
+from tests.real.running import BIN, ROOT, Running, beside, serving, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test may have to install the issuer
 

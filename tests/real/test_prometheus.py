@@ -23,6 +23,7 @@ import httpx
 import pytest
 import yaml
 
+from tests.kit.ports import free_port
 from tests.kit.stateless import stateless_request
 from tests.test_deploy_metrics import (
     DASHBOARD,
@@ -33,7 +34,7 @@ from tests.test_deploy_metrics import (
     without_variables,
 )
 
-from .running import BARE_PYTHON, SERVERS, colonnade, free_port, pid_of, serving, until, write_config
+from .running import BARE_PYTHON, SERVERS, colonnade, pid_of, serving, until, write_config
 
 FOLDER = DEPLOY / "prometheus"
 

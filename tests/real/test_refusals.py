@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.kit.ports import free_port
+
 from .refusals import SESSION, STATELESS, expected, refused, table
-from .running import ROOT, SERVERS, free_port, listening, serving, write_config
+from .running import ROOT, SERVERS, listening, serving, write_config
 
 each_revision = pytest.mark.parametrize("revision", [SESSION, STATELESS])
 PREFIX = ("sdk__", "sdk+")

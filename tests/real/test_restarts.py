@@ -16,8 +16,10 @@ from mcp import Client
 from mcp.client.session import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 
+from tests.kit.ports import free_port
+
 from .clients import PATIENCE, SDK_LEAKS, HandClient, by_hand, eventually, sdk, text_of
-from .running import BARE_PYTHON, SERVERS, START, free_port, listening, serving, write_config
+from .running import BARE_PYTHON, SERVERS, START, listening, serving, write_config
 
 pytestmark = SDK_LEAKS
 

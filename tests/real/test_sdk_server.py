@@ -15,9 +15,10 @@ from mcp.client import Client
 from mcp.types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
 from host.upstream.catalog_sync import MAX_AGE
+from tests.kit.ports import free_port
 
 from .clients import PATIENCE, SDK_LEAKS, Guest, by_hand, eventually, sdk, text_of
-from .running import SERVERS, START, Running, free_port, listening, sdk_server, serving, until, write_config
+from .running import SERVERS, START, Running, listening, sdk_server, serving, until, write_config
 
 pytestmark = [SDK_LEAKS, pytest.mark.slow]
 

@@ -27,8 +27,10 @@ from mcp.types import (
     TextContent,
 )
 
+from tests.kit.ports import free_port
+
 from .clients import PATIENCE, SDK_LEAKS, eventually, over_stdio
-from .running import START, Running, free_port, serving, until, write_config
+from .running import START, Running, serving, until, write_config
 from .test_published_servers import install_everything
 
 pytestmark = [pytest.mark.timeout(150), SDK_LEAKS]

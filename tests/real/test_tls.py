@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from .running import COLONNADE, ROOT, beside, free_port, serving, until
+from tests.kit.ports import answers_at, free_port
+
+from .running import COLONNADE, ROOT, beside, serving, until
 
 TOKEN = "a-token-of-some-length"
 EXAMPLE = ROOT / "examples" / "tls"
@@ -81,21 +83,15 @@ def nginx(folder: Path, endpoint: int, port: int) -> list[str]:
 @contextmanager
 def running(command: list[str], folder: Path, port: int) -> Iterator[None]:
     environment = {**os.environ, "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "HOME": str(folder)}
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    with (folder / "proxy.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        until(lambda: listens(port) or process.poll() is not None, f"{command[0]} listens")
-        assert process.poll() is None, f"{command[0]} has ended"
+        until(lambda: answers_at(port) or process.poll() is not None, f"{command[0]} listens")
+        assert process.poll() is None, (folder / "proxy.log").read_text()
         yield
     finally:
         process.terminate()
         process.wait(20)
-
-
-def listens(port: int) -> bool:
-    probe = [sys.executable, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}), 1)"]
-    return subprocess.run(probe, capture_output=True).returncode == 0
 
 
 @pytest.mark.timeout(120)

@@ -16,7 +16,8 @@ from typing import Any
 import trio
 
 from host.cli.admin_client import AdminClientError, find_hosts
-from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, beside, free_port, listening, write_config
+from tests.kit.ports import free_port
+from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, beside, listening, write_config
 
 from .book import Book, Ending
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from config import Address, Fleet, Inner
 from tests.kit.certificates import Authority
+from tests.kit.ports import free_port
 from tests.kit.postgres import PostgresServer
-from tests.real.running import free_port
 
 
 class StoredFleet(Struct):

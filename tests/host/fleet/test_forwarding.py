@@ -28,6 +28,7 @@ from host.wire.listener import ClientConnection, serve_http
 from host.wire.port import bind
 from tests.kit.asgi import MCP_HEADERS, Response
 from tests.kit.fleet import FleetFiles, FleetSite, open_site
+from tests.kit.ports import free_port
 from tests.kit.tasks import EXTENSION, begins, extension_server, handshake_server
 from tests.kit.world import ScriptedServer, later
 
@@ -510,8 +511,7 @@ async def test_of_those_that_wait_for_a_home_one_tries_to_reach_it(
         tried.append(trio.current_time())
         return await connect(host, port)
 
-    with bind("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     async with open_site(files, B) as b:
         await files.directory.beat(files.member(A, port))
         await b.members.wait_list()
@@ -529,8 +529,7 @@ async def test_of_those_that_wait_for_a_home_one_tries_to_reach_it(
 async def test_a_call_that_waits_for_its_home_can_be_called_off(tmp_path: Path) -> None:
     """Each of them at once, whoever tries to reach the home."""
     files = FleetFiles(tmp_path)
-    with bind("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     async with open_site(files, B) as b:
         await files.directory.beat(files.member(A, port))
         await b.members.wait_list()
@@ -551,8 +550,7 @@ async def test_all_that_waited_for_a_home_go_there_once_it_is_reached_though_it_
 ) -> None:
     """A call may take longer than others wait."""
     files, count = FleetFiles(tmp_path), 20
-    with bind("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     async with open_site(files, B) as b:
         await files.directory.beat(files.member(A, port))
         await b.members.wait_list()

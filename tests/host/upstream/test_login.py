@@ -43,6 +43,7 @@ from tests.kit.folders import folder
 from tests.kit.gates import store_opener
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, VAULT, login, present, put
+from tests.kit.ports import free_port
 
 
 @asynccontextmanager
@@ -639,10 +640,8 @@ async def test_a_server_with_a_stream_at_its_address_is_asked_too(issuer: Issuer
 
 
 async def test_a_server_that_is_not_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        port = bound.getsockname()[1]
     with pytest.raises(IssuerUnreachable, match="connection refused"):
-        await probe(HttpServer(id="a", url=Secret(f"http://127.0.0.1:{port}/mcp")))
+        await probe(HttpServer(id="a", url=Secret(f"http://127.0.0.1:{free_port()}/mcp")))
 
 
 # The answer

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.suite import NODE_VERSION, node_package
-from tests.real.running import COLONNADE, ROOT, beside, free_port, until
+from tests.kit.ports import free_port
+from tests.real.running import COLONNADE, ROOT, beside, until
 
 SOURCE = Path(__file__).parent
 BUILD = ROOT / "build" / "oauth"
