@@ -8,7 +8,7 @@ except the names of tools, for which the configuration must ask.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import accumulate
@@ -84,6 +84,8 @@ OUTCOMES_OF_RELOADS = ("taken over", "waits", "rejected")
 """Values of `outcome` of `colonnade_config_reloads`."""
 EXECUTE_TOOL = "execute_tool"
 """The name of the operation of a call of a tool, as OpenTelemetry has it."""
+_EDGES = (-1.0, *map(float, BUCKETS))
+"""The place of a duration among these is that of its bucket in a row."""
 _METHODS = {kind.value: method for method, kinds in SERVER_REQUESTS.items() for kind in kinds}
 """The methods of server requests."""
 _CALL = TOOLS_CALL.name
@@ -129,20 +131,24 @@ def transport_to(spec: ServerSpec) -> Literal["tcp", "pipe"]:
 
 def cumulative(row: list[float]) -> list[float]:
     """The number of durations up to each limit, and of all, from a row of `Durations`."""
-    return list(accumulate(row[:-1]))
+    return list(accumulate(row[1:]))
 
 
 class Durations:
     """Durations by their labels."""
 
     def __init__(self) -> None:
-        self.rows: defaultdict[Labels, list[float]] = defaultdict(lambda: [0] * (len(BUCKETS) + 2))
-        """For each bucket the number of durations in it alone, then their number beyond all, then their sum."""
+        self.rows: dict[Labels, list[float]] = {}
+        """The sum of the durations; for each bucket the number of those in it alone; and their number beyond all."""
+
+    def row(self, labels: Labels) -> list[float]:
+        """The row of these labels, which is made if there is none."""
+        return self.rows.setdefault(labels, [0.0] * (len(BUCKETS) + 2))
 
     def observe(self, labels: Labels, seconds: float) -> None:
-        row = self.rows[labels]
-        row[bisect_left(BUCKETS, seconds)] += 1
-        row[-1] += seconds
+        row = self.row(labels)
+        row[bisect_left(_EDGES, seconds)] += 1
+        row[0] += seconds
 
 
 class _CountedAnswer(Struct, gc=False):
@@ -156,6 +162,8 @@ class _CountedAnswer(Struct, gc=False):
     failed: bool | None = None
     """Whether the last request to a server for it failed; None if there was none. Results that Colonnade makes of
     failures are short, or stand for an error of the server."""
+    result: Raw | None = None
+    """The result of that request."""
 
     def on_wait(self, what: str, seconds: float) -> None:
         self.counts.waits.observe((what,), seconds)
@@ -164,16 +172,23 @@ class _CountedAnswer(Struct, gc=False):
         counts, method = self.counts, self.method
         if isinstance(answer, Success):
             failed, result = self.failed, answer.result
-            if method == _CALL and (failed is None or len(result) <= LONGEST_READ):
-                failed = is_error(result)
-            error = TOOL_ERROR if failed and method == _CALL else OK
+            if method != _CALL:
+                error = OK
+            else:
+                if result is not self.result and (failed is None or len(result) <= LONGEST_READ):
+                    failed = is_error(result)
+                error = TOOL_ERROR if failed else OK
         else:
             error = CANCELLED if answer is None else error_type_of(answer.error.code)
         revision, transport = self.hop
         seconds = counts.now() - self.began
-        row = counts.server_operations.rows[method if method in KNOWN_METHODS else OTHER, error, revision, transport]
-        row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
-        row[-1] += seconds
+        durations = counts.server_operations
+        try:  # as `observe`, for speed
+            row = durations.rows[method, error, revision, transport]
+        except KeyError:  # of a method that is not told by name, each time
+            row = durations.row((method if method in KNOWN_METHODS else OTHER, error, revision, transport))
+        row[bisect_left(_EDGES, seconds)] += 1
+        row[0] += seconds
 
     def sent(self, params: dict[str, Raw]) -> dict[str, Raw]:
         return params
@@ -182,11 +197,12 @@ class _CountedAnswer(Struct, gc=False):
 class _ServerWatch:
     """Counts the requests to a server. Implements `host.peer.outstanding.RequestWatch`."""
 
-    __slots__ = ("_counts", "_peer", "_rows", "_server", "now")
+    __slots__ = ("_durations", "_peer", "_server", "_tool_in", "now")
 
     def __init__(self, counts: HostCounts, server: str, peer: Peer[Any]) -> None:
-        self._counts, self._server, self._peer = counts, server, peer
-        self._rows, self.now = counts.client_operations.rows, counts.now
+        self._server, self._peer, self.now = server, peer, counts.now
+        self._durations = counts.client_operations
+        self._tool_in = partial(counts.tool_in, server) if counts.names_tools else None
 
     def on_ended(
         self,
@@ -201,20 +217,23 @@ class _ServerWatch:
         if result is None:
             error = CANCELLED if why is None else error_type_of(why.error.code) if isinstance(why, PeerError) else OTHER
         elif method == _CALL:
-            if subject is not None and (kept := subject.outlined) is not None and kept[0] is result:
-                result = kept[1]
-            tool_error = is_error(result)
+            kept = None if subject is None else subject.outlined
+            tool_error = is_error(kept[1] if kept is not None and kept[0] is result else result)
             error = TOOL_ERROR if tool_error else OK
         if subject is not None:
             subject.tool_error = tool_error
             if (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
-                answer.failed = error != OK
+                answer.failed, answer.result = error != OK, result
         labels: Labels = (self._server, method, error, self._peer.revision)
-        if self._counts.names_tools:
-            labels += (self._counts.tool_in(self._server, method, params),)
-        row = self._rows[labels]
-        row[bisect_left(BUCKETS, seconds)] += 1  # as `observe`, for speed
-        row[-1] += seconds
+        if self._tool_in is not None:
+            labels += (self._tool_in(method, params),)
+        durations = self._durations
+        try:  # as `observe`, for speed
+            row = durations.rows[labels]
+        except KeyError:
+            row = durations.row(labels)
+        row[bisect_left(_EDGES, seconds)] += 1
+        row[0] += seconds
 
 
 class HostCounts:
@@ -299,13 +318,15 @@ class HostCounts:
         self._counts[metric][labels] += by
 
     def _on_completed(self, event: RequestCompleted) -> None:
-        outcome = event.outcome if event.outcome in _OUTCOMES else "error"
         server, kind = event.server, event.kind
-        labels: Labels = (server, event.method or _METHODS[kind], kind, event.verdict, outcome)
         try:
-            count, sizes = self._calls[labels]
-        except KeyError:
-            count, sizes = self._calls[labels] = [0], self._bytes.setdefault((server, kind), [0, 0])
+            found = self._calls[server, event.method, kind, event.verdict, event.outcome]
+        except KeyError:  # of an outcome with a code, or of a server's request, each time
+            outcome = event.outcome if event.outcome in _OUTCOMES else "error"
+            labels: Labels = (server, event.method or _METHODS[kind], kind, event.verdict, outcome)
+            sizes = self._bytes.setdefault((server, kind), [0, 0])
+            found = self._calls.setdefault(labels, ([0], sizes))
+        count, sizes = found
         count[0] += 1
         sizes[0] += event.sent
         sizes[1] += event.size

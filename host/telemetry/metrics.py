@@ -79,7 +79,7 @@ class _Families(Collector):
                     continue
                 if isinstance(family, HistogramMetricFamily):
                     buckets = list(zip(_LIMITS, cumulative(row), strict=True))
-                    family.add_metric(self._counts.labels_of(metric, values), buckets, row[-1])
+                    family.add_metric(self._counts.labels_of(metric, values), buckets, row[0])
                 elif isinstance(family, SummaryMetricFamily):
                     family.add_metric(values, *row)
                 else:

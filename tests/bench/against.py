@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
+from typing import TypeVar
 
 from tests.bench.build import BUILD, ROOT, NotInstalled, run
 from tests.bench.contenders import COMPARED, of_checkout
@@ -22,6 +23,8 @@ from tests.bench.lanes import EXAMINED, Lane, Section
 from tests.bench.processes import Run
 from tests.bench.rounds import WARM, Bench, backwards_every_other
 from tests.real.running import COLONNADE
+
+T = TypeVar("T")
 
 OURS = [COLONNADE]
 STARTS, ROUNDS = 5, 4
@@ -170,7 +173,7 @@ def measure_sides(
     return Pair(name, lane.against, found, control=control)
 
 
-def in_turns(number: int, sides: Sequence[Lane]) -> Sequence[Lane]:
+def in_turns(number: int, sides: Sequence[T]) -> Sequence[T]:
     """Each side twice in a round, so that a machine that becomes slower or faster in it does so for all; the next round
     begins with the next side."""
     at = number % len(sides)
