@@ -203,7 +203,7 @@ def _unknown_name(index: HistoryIndex, wanted: CallFilter, scope: DecisionScope)
     """A sentence on a name of which there is no call at all, and which may be mistyped; empty if there is none. A
     server of a configuration need not have been called."""
     from host.cli.suggest import did_you_mean
-    from host.history.search import OUTCOMES, names_in
+    from host.history.search import OUTCOMES, CallFilter, names_in, search
     from host.sanitize import visible
 
     for what in ("caller", "server", "tool", "outcome"):
@@ -213,7 +213,8 @@ def _unknown_name(index: HistoryIndex, wanted: CallFilter, scope: DecisionScope)
         names = {*names_in(index, what), *(OUTCOMES if what == "outcome" else ())}
         if name not in names and what == "server":
             names.update(server for target in scope.all() for server in target.servers())
-        if name not in names:
+        # A tool and an outcome have further spellings.
+        if name not in names and not search(index, CallFilter(**{what: name}, limit=1)):
             known = "; ".join(sorted(map(visible, names))[:MOST_NAMES])
             others = f"known are {known}" if what == "outcome" else f"it has calls of {known or 'none'}"
             remedy = did_you_mean(name, names) or others

@@ -210,6 +210,16 @@ def test_arguments_and_result_are_shown_as_they_were_kept(past: Stopped, capsys:
     assert 'result (redacted): {"text":"a ***\\u202e"}' in lines
 
 
+@pytest.mark.parametrize("given", [("--tool", "gh__get"), ("--tool", "wipe"), ("--outcome", "error 504")])
+def test_a_name_in_another_spelling_is_known(
+    past: Stopped, capsys: pytest.CaptureFixture[str], given: tuple[str, str]
+) -> None:
+    """Also where none of its calls is among those that are wanted."""
+    assert history(past, *given, "--until", "1h", "--json") == DONE
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "")
+
+
 def test_a_caller_is_forgotten(past: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     """Under another name than its calls have, that is said."""
     assert history(past, "forget", "cii", "--yes") == DONE
