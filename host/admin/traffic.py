@@ -95,7 +95,7 @@ class Traffic:
             if event.tool_error:
                 self.tool_errors += 1
                 span.tool_errors += 1
-        elif event.outcome != "called off":
+        elif event.outcome == "failed" or event.outcome.startswith("error "):
             self.failed += 1
             span.failed += 1
 

@@ -46,6 +46,14 @@ def test_an_error_of_a_tool_is_no_failure_and_has_a_count_of_its_own() -> None:
     assert traffic.latency is not None
 
 
+def test_what_a_server_asks_has_not_failed_where_the_answer_comes_with_another_request() -> None:
+    traffic = Traffic()
+    for outcome in ("handed on", "told"):
+        traffic.add(call(outcome=outcome), BEGIN)
+    (minute,) = traffic.minutes(BEGIN)
+    assert (traffic.calls, traffic.failed, minute["failed"]) == (2, 0, 0)
+
+
 def test_no_more_than_a_day_is_kept() -> None:
     traffic = Traffic()
     for quarter in range(3 * QUARTERS):
