@@ -75,7 +75,8 @@ DENIED = "denied"
 """The outcome of what the rules refused, as records of attempts have it (`host.attempts.Reason.DENIED`)."""
 _FROM_VERSION_3 = (
     "ALTER TABLE call ADD COLUMN tool_error INTEGER",
-    f"UPDATE call SET outcome = '{DENIED}' WHERE what = 'call' AND verdict = 'deny' AND outcome IS NULL",
+    f"UPDATE call SET outcome = '{DENIED}' WHERE what = 'call' AND outcome IS NULL"
+    " AND (verdict = 'deny' OR verdict = 'ask' AND approver = '')",
     # What that version did not take over is in the files that are there; rows of others stay.
     "UPDATE file SET last = 'to be read again'",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
@@ -401,7 +402,9 @@ class HistoryIndex:
             kind = each.kind
             if kind == "decision":
                 if each.ts >= since:
-                    if each.verdict == "deny":  # because of its arguments; there is no record of an outcome
+                    # Because of its arguments, or since nobody could confirm so long ones: what is sent after a
+                    # confirmation has a grant. There is no record of an outcome.
+                    if each.verdict == "deny" or (each.verdict == "ask" and each.grant == ""):
                         each.outcome = DENIED
                     rows.append(_row(each, id, chain, "call", ends.pop(each.seq, each)))
             elif kind == "attempts":

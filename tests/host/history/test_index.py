@@ -249,6 +249,7 @@ def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> Non
     with open_audit(recorded.audit) as audit:
         call(audit, "gone")
         call(audit, "denied", verdict="deny", outcome="")
+        call(audit, "long", verdict="ask", outcome="", grant="", approver="")
         path = audit.path
     with open_audit(recorded.audit) as audit:
         call(audit, "fails", tool_error=True)
@@ -256,13 +257,13 @@ def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> Non
         audit.rotate()
         end(audit, late, tool_error=True)
         call(audit, "last")
-    assert len(recorded.rows()) == 5
+    assert len(recorded.rows()) == 6
     assert path is not None
     path.unlink()
     recorded.index.close()
     with closing(sqlite3.connect(recorded.state / "history.db")) as former:
         former.execute("ALTER TABLE call DROP COLUMN tool_error")
-        former.execute("UPDATE call SET outcome = NULL WHERE verdict = 'deny'")
+        former.execute("UPDATE call SET outcome = NULL WHERE verdict <> 'allow'")
         former.execute("PRAGMA user_version = 3")
         former.commit()
     other = recorded.open()
@@ -274,12 +275,25 @@ def test_an_index_of_the_former_version_is_taken_over(recorded: Recorded) -> Non
         assert rows == {
             "gone": ("answered", False),
             "denied": ("denied", False),
+            "long": ("denied", False),
             "fails": ("answered", True),
             "late": ("answered", True),
             "last": ("answered", False),
         }
         assert index.rebuilds == 0
     other.close()
+
+
+def test_a_call_was_denied_that_was_too_long_to_be_confirmed(recorded: Recorded) -> None:
+    """Its record has the verdict of the rules. What is sent after a confirmation has a grant."""
+    with open_audit(recorded.audit) as audit:
+        for item, grant in (("long", ""), ("sent", "g1")):
+            call(audit, item, verdict="ask", outcome="", grant=grant)
+        rows = recorded.rows()
+    assert {row["item"]: (row["outcome"], row["pending"]) for row in rows} == {
+        "long": ("denied", False),
+        "sent": (None, True),
+    }
 
 
 def test_two_processes_keep_one_index(recorded: Recorded) -> None:
