@@ -189,6 +189,7 @@ class _CountedAnswer(Struct, gc=False):
             row = durations.row((method if method in KNOWN_METHODS else OTHER, error, revision, transport))
         row[bisect_left(_EDGES, seconds)] += 1
         row[0] += seconds
+        self.result = None  # the request may be kept, as that of a watched resource is
 
     def sent(self, params: dict[str, Raw]) -> dict[str, Raw]:
         return params

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock
 
 from config import Consent, Secret, StdioServer
@@ -30,7 +31,7 @@ from host.journal import (
     ServerStopped,
     TokenNotRefreshed,
 )
-from host.jsonrpc.messages import ErrorBody
+from host.jsonrpc.messages import ErrorBody, Request, Success
 from host.peer.outstanding import PeerError
 from host.peer.peer import open_peer
 from host.protocol.methods import Kind
@@ -227,6 +228,14 @@ async def test_a_long_result_fails_if_its_server_said_so(length: int) -> None:
         for labels, count in of_calls(durations).items():
             errors[labels[2 if labels[0] == "a" else 1]] += count
         assert errors == {"": 2, "tool_error": 1, "-32000": 1}
+
+
+def test_a_result_is_not_kept_with_its_request_once_that_is_answered() -> None:
+    """Requests are kept as long as what they have a client watch."""
+    counted = HostCounts(Journal()).answering(Request(1, "resources/subscribe"))
+    counted.result = Raw(b"{}")
+    counted.end(Success(1, Raw(b"{}")))
+    assert counted.result is None
 
 
 async def test_buckets_are_cumulative() -> None:
