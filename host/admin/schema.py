@@ -432,8 +432,8 @@ class HistoryList(TypedDict):
 
 
 class HistoryRecords(TypedDict):
-    """A call of the past with its records of the audit: its decision, and its outcome if that is in the same file. None
-    are there any more once the file was deleted."""
+    """A call of the past with its records of the audit: its decision, and its outcome if there is one. None are there
+    any more once their file was deleted."""
 
     call: HistoryCall
     records: list[dict[str, Any]]
