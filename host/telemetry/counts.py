@@ -91,7 +91,8 @@ _METHODS = {kind.value: method for method, kinds in SERVER_REQUESTS.items() for 
 _CALL = TOOLS_CALL.name
 _COUNTED = "counted"
 LONGEST_READ = 4096
-"""Bytes of a result in which it is looked whether the call failed; of a longer one, what was found when it came."""
+"""Bytes of a result in which it is looked whether the call failed; of a longer one that is not the result of a task,
+what was found when it came."""
 _OUTCOMES = frozenset({"answered", "handed on", "told", "called off", "failed"})
 """Those without a code; see `RequestCompleted`."""
 
@@ -160,8 +161,8 @@ class _CountedAnswer(Struct, gc=False):
     hop: Hop
     began: float
     failed: bool | None = None
-    """Whether the last request to a server for it failed; None if there was none. Results that Colonnade makes of
-    failures are short, or stand for an error of the server."""
+    """Whether the last request to a server for it failed; None if there was none, or if that was about its task and
+    does not tell. Results that Colonnade makes of failures are short, or stand for an error of the server."""
     result: Raw | None = None
     """The result of that request."""
 
@@ -175,7 +176,7 @@ class _CountedAnswer(Struct, gc=False):
             if method != _CALL:
                 error = OK
             else:
-                if result is not self.result and (failed is None or len(result) <= LONGEST_READ):
+                if failed is None or (result is not self.result and len(result) <= LONGEST_READ):
                     failed = is_error(result)
                 error = TOOL_ERROR if failed else OK
         else:
@@ -224,7 +225,7 @@ class _ServerWatch:
         if subject is not None:
             subject.tool_error = tool_error
             if (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
-                answer.failed, answer.result = error != OK, result
+                answer.failed, answer.result = error != OK or tool_error, result
         labels: Labels = (self._server, method, error, self._peer.revision)
         if self._tool_in is not None:
             labels += (self._tool_in(method, params),)

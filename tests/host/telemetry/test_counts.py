@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,7 @@ from tests.kit.asgi import open_http_app
 from tests.kit.cost import counted_calls
 from tests.kit.gates import kind
 from tests.kit.memory import NullHandler, memory_links
+from tests.kit.tasks import begins, extension_server, handshake_server, says_result, says_status
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_client, open_world
 
 
@@ -236,6 +238,28 @@ def test_a_result_is_not_kept_with_its_request_once_that_is_answered() -> None:
     counted.result = Raw(b"{}")
     counted.end(Success(1, Raw(b"{}")))
     assert counted.result is None
+
+
+@pytest.mark.parametrize("length", [10, 2 * LONGEST_READ])
+@pytest.mark.parametrize("server_of", [handshake_server, extension_server])
+async def test_a_task_fails_if_its_result_says_so(
+    server_of: Callable[[], ScriptedServer], length: int, autojump_clock: MockClock
+) -> None:
+    """The requests about the task, of which the last one brings the result, are none of them the call."""
+    said = {"content": [{"type": "text", "text": "x" * length}]}
+    server = server_of()
+    async with open_client(server) as (world, client, nursery):
+        found = counting(world.journal)
+        await restarted(world)
+        for result in (said, {**said, "isError": True}):
+            call = later(nursery, client.call, "a__x")
+            await begins(server)
+            of_status: dict[str, Any] = {"result": result} if server.stateless else {}
+            await says_status(server, "completed", **of_status)
+            if not server.stateless:
+                await says_result(server, result)
+            assert await call.comes() == result
+    assert of_calls(found.server_operations) == {("tools/call", error, *HOP): 1 for error in ("", "tool_error")}
 
 
 async def test_buckets_are_cumulative() -> None:
