@@ -28,6 +28,7 @@ from config.model import (
     DEFAULT_ADDRESS,
     ENTRY_RULES,
     NAME_RULES,
+    RANGE_WORDS,
     URI_RULES,
     Config,
     Consent,
@@ -441,7 +442,8 @@ class _Report:
                 return f"unknown key; {_OF_HOSTS[key]}"
             if len(path) == 1 and key in _SERVERS_OF_HOSTS and "servers" in self._document.root:
                 return "unknown key; only what stands under servers is served, so put its servers there"
-            meant = did_you_mean(key, known, '"')
+            word = "range" if key in RANGE_WORDS and "range" in known else key
+            meant = did_you_mean(word, known, '"')
             return f"unknown key; {meant or 'known keys: ' + ', '.join(known)}"
         # The key belongs to a server of the other kind.
         server = _value(self._document.root, place[:-1])

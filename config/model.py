@@ -337,6 +337,8 @@ class Checks(Strict):
 
 CHECKS = {key.name.removesuffix("_"): key.name for key in dataclasses.fields(Checks)}
 """The checks by their keys in the file, and their names here."""
+RANGE_WORDS = frozenset({"min", "max", "minimum", "maximum"})
+"""Keys that limit numbers elsewhere, as `range` does here. Some resemble other checks."""
 
 
 def _expand_check(value: object) -> object:

@@ -246,6 +246,8 @@ def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
         ("when: {a: {_in: [b]}}", 'allow[0].when.a._in: unknown key; did you mean "in"?'),
         ("when: {a: {in_: [b]}}", 'allow[0].when.a.in_: unknown key; did you mean "in"?'),
         ("when: {a: {regex: b}}", "allow[0].when.a.regex: unknown key; "),
+        ("when: {a: {min: 1}}", 'allow[0].when.a.min: unknown key; did you mean "range"?'),
+        ("when: {a: {max: 1}}", 'allow[0].when.a.max: unknown key; did you mean "range"?'),
         ("when: {a: {absent: true, type: string}}", "allow[0].when.a: an absent argument has no value to check"),
         ("when: {'': b}", "allow[0].when.: expected the name of an argument, or a JSON pointer"),
         ("when: {'${env:A}': b}", "expected the name of an argument, or a JSON pointer"),

@@ -55,6 +55,7 @@ def test_they_are_what_the_file_would_make_of_them(tmp_path: Path, when: dict[st
         ({}, "expected a map of arguments, found an empty map"),
         ({"a": {}}, "a: expected at least one check, found an empty map"),
         ({"a": {"prefx": "x"}}, "a.prefx: there is no such check; did you mean prefix?"),
+        ({"a": {"min": 1}}, "a.min: there is no such check; did you mean range?"),
         ({"a": {"zzzz": "x"}}, "a.zzzz: there is no such check; there are eq, in, prefix"),
         ({"a": []}, "a.in: expected at least one value"),
         ({"a": {"eq": {}}}, "a.eq: expected text, a number, true, false or null, found a map"),
