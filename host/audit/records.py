@@ -60,6 +60,7 @@ class HistoryCall(TypedDict):
         place: Its place in the index, after which a search may begin (`beyond`). Another index has others.
         file, seq: The file of the audit, and the number of the record there.
         config: The configuration of the host.
+        time: The time of its record; of an attempt, that of the first one, to the second.
         what: `call`, `attempt` (refused, `count` times) or `question` (a person was asked, and did not allow it).
         agent: What the client calls itself, unchecked.
         program: The program that a client over stdio is, with its process.

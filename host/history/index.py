@@ -410,6 +410,7 @@ class HistoryIndex:
             elif kind == "attempts":
                 caller, first = each.principal or each.client or "", each.first or each.ts
                 if each.ts >= since and not forgotten.covers(caller, first):  # made up to a minute before
+                    each.ts = min(each.ts, f"{first[:19]}.999Z")  # `first` has no parts of a second
                     each.outcome = each.why or "others"
                     each.verdict = "deny" if each.why == DENIED else None
                     rows.append(_row(each, id, chain, "attempt", each))

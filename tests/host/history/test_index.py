@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -455,7 +456,22 @@ def test_attempts_of_the_minute_in_which_a_caller_is_forgotten_are_forgotten(rec
             first = f"{as_time(recorded.now - before)[:19]}Z"
             audit.write("attempts", principal=caller, why="denied", item=f"{caller} {before}", count=2, first=first)
         audit.write("attempts", others={"denied": 3}, count=3)
-    assert items(recorded.rows()) == ["", "ann 31", "ci 29"]
+    assert items(recorded.rows()) == ["", "ci 29", "ann 31"]
+
+
+def test_attempts_have_the_time_of_the_first_one(recorded: Recorded) -> None:
+    """Their record is written up to a minute later. One of attempts without names has no time but its own."""
+    first = as_time(recorded.now - 40)[:19]
+    with open_audit(recorded.audit) as audit:
+        call(audit, "between")
+        audit.write("attempts", principal="ci", why="denied", item="old", count=2, first=f"{first}Z")
+        audit.write("attempts", others={"denied": 3}, count=3)
+        second = as_time(time.time())[:19]
+        audit.write("attempts", principal="ci", why="denied", item="new", count=1, first=f"{second}Z")
+    rows = recorded.rows()
+    assert items(rows) == ["new", "", "between", "old"]
+    assert rows[-1]["time"] == f"{first}.999Z"
+    assert rows[0]["time"] <= as_time(time.time()), "no attempt is in the future"
 
 
 def test_a_search_ends(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
