@@ -45,6 +45,8 @@ def status(selection: Selection, as_json: bool, watch: float | None) -> int:
 
     Its address, its servers, what waits for a person, and its memory. With --config FILE the host of this
     configuration, otherwise all that run. The exit code is 3 if none runs.
+
+    Percentiles of the durations of calls (p50, p95) are those of the last hour, and at most a fifth too high.
     """
     scope = selection.scope()
     terminal = Terminal(sys.stdout)
