@@ -115,8 +115,8 @@ class ServerRow(ServerStatus):
     """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
     is an average over some ten calls, `p50_ms` and `p95_ms` are percentiles of the last hour, at most a fifth too high;
     `tool_errors` counts the calls that were answered with the result of a tool which says that it failed, which are not
-    among the `failed`; `restarts` counts how often it became ready again; `tokens` is an estimate of what its tools
-    cost a model;
+    among the `failed`; `restarts` counts how often it became ready again; `tokens` is an estimate of what all its tools
+    cost a model, also those that clients do not see;
     `unmatched` are rules that match nothing that it offers; `uncounted` is the number of tools whose claims do not
     count, though a rule wants some; `left_out` are definitions that clients could not read; `list_problems` are
     sentences about lists that could not be read, or have something wrong. `settings`: what is started or reached, the

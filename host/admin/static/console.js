@@ -880,7 +880,7 @@ const loginTries = new Map(); // by server: how many logins were asked for
 
 const FEW_SERVERS = 3; // servers whose pages are all open; of more, a table leads to them
 const COLUMNS = [["id", "Server"], ["state", "State"], ["entries", "Entries"], ["calls", "Calls"], ["failed", "Errors"],
-  ["tool_errors", "Tool errors"], ["p50_ms", "p50"], ["p95_ms", "p95"], ["restarts", "Restarts"], ["tokens", "Tokens"]];
+  ["tool_errors", "Tool errors"], ["p50_ms", "p50"], ["p95_ms", "p95"], ["restarts", "Restarts"], ["tokens", "Tokens of all tools"]];
 const opened = new Set(); // servers whose page was opened in the table
 let order = { by: "", down: false };
 
@@ -1189,7 +1189,7 @@ function serverRow(s) {
     h("dl", { class: "numbers" },
       figure("p50", ms(s.p50_ms)), figure("p95", ms(s.p95_ms)),
       figure("Calls", s.calls), figure("Failed", s.failed, s.failed ? "some-bad" : null), figure("Tool errors", s.tool_errors), figure("In flight", s.in_flight),
-      figure("Restarts", s.restarts), figure("Tokens", number(s.tokens || 0)),
+      figure("Restarts", s.restarts), figure("Tokens of all tools", number(s.tokens || 0)),
       s.bytes_in === undefined ? null : figure("Received", bytes(s.bytes_in)), figure("Held back", s.held, s.held ? "some-ask" : null)),
     [...(s.list_problems || []), ...(s.left_out || []).map((each) => `${each} is left out: clients could not read it`), ...(s.warnings || [])].map((text) => h("p", { class: "warn" }, foreign(text))),
     s.uncounted ? h("p", { class: "warn" }, "A rule wants claims, which do not count before you approve its tools: ", String(s.uncounted)) : null,

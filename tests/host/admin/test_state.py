@@ -32,6 +32,7 @@ from host.journal import (
 )
 from host.policy.explain import unmatched_rules
 from host.policy.rows import ChangeRow
+from host.protocol.definitions import model_tokens
 from host.protocol.methods import Kind
 from host.subject import Item
 from tests.host.admin.opened_host import Opened, admin_of, opened, server
@@ -423,7 +424,9 @@ async def test_traffic_is_counted() -> None:
         assert shown["latency_ms"] is not None
         assert shown["latency_ms"] >= 0
         assert shown["p50_ms"] == shown["p95_ms"] is not None
-        assert shown["tokens"] > 0
+        offered = host.world.catalog.entries_of("gh", Kind.TOOL)
+        assert {each.ref.name for each in offered} == {"get_x", "create", "wipe"}, "one of them is denied"
+        assert shown["tokens"] == model_tokens(sum(len(each.exported) for each in offered))
         traffic = await host.admin.server_traffic("gh")
         assert [each["calls"] for each in traffic["minutes"]] == [each["calls"] for each in traffic["quarters"]] == [1]
 
