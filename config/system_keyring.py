@@ -9,7 +9,10 @@ import importlib
 from typing import Any
 
 SERVICE = "colonnade"
-_NOT_INSTALLED = "the package keyring is not installed; install it beside Colonnade (pip install keyring)"
+_NOT_INSTALLED = (
+    "the package keyring is not installed; install it beside Colonnade (pip install keyring, pipx inject colonnade "
+    "keyring, or in a clone uv tool install '.[keyring]')"
+)
 
 
 class KeyringUnavailable(Exception):

@@ -38,7 +38,8 @@ def import_postgres() -> None:
     except ImportError as problem:
         raise StateError(
             f"fleet.store needs the package psycopg ({problem}): in a clone of Colonnade, "
-            ".venv/bin/pip install -e '.[postgres]' (or pipx install --force '.[postgres]') installs it"
+            ".venv/bin/pip install -e '.[postgres]' (or pipx install --force '.[postgres]', or uv tool install "
+            "'.[postgres]') installs it"
         ) from None
 
 

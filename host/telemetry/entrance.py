@@ -70,7 +70,8 @@ def _require(key: str, module: str, package: str, extra: str) -> None:
     except ImportError as problem:
         raise StateError(
             f"{key} needs the package {package} ({problem}): in a clone of Colonnade, "
-            f".venv/bin/pip install -e '.[{extra}]' (or pipx install --force '.[{extra}]') installs it"
+            f".venv/bin/pip install -e '.[{extra}]' (or pipx install --force '.[{extra}]', or uv tool install "
+            f"'.[{extra}]') installs it"
         ) from None
 
 

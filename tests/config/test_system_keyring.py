@@ -41,5 +41,5 @@ def test_a_locked_keyring_is_a_problem_of_the_reference(tmp_path: Path, memory: 
 
 def test_the_package_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring.errors", None)
-    with pytest.raises(KeyringUnavailable, match=r"pip install keyring"):
+    with pytest.raises(KeyringUnavailable, match=r"pip install keyring, .*uv tool install '\.\[keyring\]'"):
         read_secret("t")

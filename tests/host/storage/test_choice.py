@@ -34,7 +34,10 @@ def test_a_fleet_that_cannot_be_reached_is_not_replaced_by_it(tmp_path: Path) ->
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StateError, match=r"needs the package psycopg .*pip install -e '\.\[postgres\]'"):
+    with pytest.raises(
+        StateError,
+        match=r"needs the package psycopg .*pip install -e '\.\[postgres\]' .*uv tool install '\.\[postgres\]'",
+    ):
         open_chosen_store(FLEET, open_state(tmp_path / "state"), SOURCE)
 
 
