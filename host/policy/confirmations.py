@@ -71,7 +71,6 @@ class ConfirmationContext(Struct, frozen=True):
     """Information shown beside the access request. `raw_arguments` is JSON, as it will be sent, and so is `others`: an
     object of the members that are sent beside the arguments; empty if there are none."""
 
-    title: str
     trust: Trust
     raw_arguments: bytes
     claims: tuple[str, ...] = ()

@@ -357,7 +357,6 @@ class Gate:
         access = self._access_request(exchange, ref, raw_arguments, arguments, decision)
         observed = observed_of(exchange.request)
         context = ConfirmationContext(
-            self.policies.title(server),
             self.policies.trust(server),
             bytes(raw_arguments),
             self.definitions.claims(ref).lines,

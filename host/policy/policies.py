@@ -145,10 +145,6 @@ class Policies:
         counts = {"concurrent": found.concurrent, "result": found.result}
         return told | {key: None if count is None else str(count) for key, count in counts.items()}
 
-    def title(self, server: str) -> str:
-        spec = self._specs.get(server)
-        return server if spec is None or spec.title is None else spec.title
-
     def shows_apps(self, server: str) -> bool:
         """Whether clients may see the server's pages (MCP Apps), which run in the client."""
         return server in self._trusted_texts

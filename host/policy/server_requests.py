@@ -164,7 +164,6 @@ class ServerRequests:
         self, server: str, raw_arguments: Raw, caller: Caller, observed: Answering | None = None
     ) -> ConfirmationContext:
         return ConfirmationContext(
-            self._policies.title(server),
             self._policies.trust(server),
             bytes(raw_arguments),
             process=caller.process,

@@ -238,7 +238,7 @@ def test_a_confirmation_that_did_not_allow_its_call_has_its_client_and_is_forgot
 ) -> None:
     def ask(gate: Gate) -> None:
         access = AccessRequest(replace(RECORD.subject, rule="tools.ask: create"), {})
-        context = ConfirmationContext("gh", Trust.STANDARD, b"{}", says="tower 2", client="a stateless client")
+        context = ConfirmationContext(Trust.STANDARD, b"{}", says="tower 2", client="a stateless client")
         confirmation = PendingConfirmation("q", access, context, 0.0, 1.0)
         gate.decision_log.record_confirmation("ask", confirmation, {})
         gate.decision_log.record_confirmation("answer", confirmation, {"answer": "none"})

@@ -45,9 +45,7 @@ ACCESS = AccessRequest(
     ref=entry("gh", Kind.TOOL, "create"),
 )
 OF_SESSION = replace(ACCESS, subject=structs.replace(ACCESS.subject, session="s1"))
-ABOUT = ConfirmationContext(
-    "GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}', ("read only",), b'{"name":"create"}', says="x"
-)
+ABOUT = ConfirmationContext(Trust.UNTRUSTED, b'{"owner":"acme"}', ("read only",), b'{"name":"create"}', says="x")
 T = TypeVar("T")
 ONCE, DENY, ALWAYS, TIME = (ConfirmationAnswer(each) for each in ("once", "deny", "always", "time"))
 

@@ -53,7 +53,7 @@ ACCESS = AccessRequest(
     arguments={"owner": "acme"},
     ref=entry("gh", Kind.TOOL, "create"),
 )
-ABOUT = ConfirmationContext("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}', others=b'{"x":1}')
+ABOUT = ConfirmationContext(Trust.UNTRUSTED, b'{"owner":"acme"}', others=b'{"x":1}')
 EVERYBODY = AskSpec((Channel.CONSOLE, Channel.TERMINAL, Channel.CLIENT))
 
 

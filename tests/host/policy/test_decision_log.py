@@ -72,7 +72,7 @@ RECORD = AuditRecord(
     GRANT,
 )
 ACCESS = AccessRequest(Subject(ADD, "laptop", None, "f", "l", "tools.ask: add", "sha256:d"), {})
-PENDING = PendingConfirmation("m1", ACCESS, ConfirmationContext("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
+PENDING = PendingConfirmation("m1", ACCESS, ConfirmationContext(Trust.STANDARD, b"{}"), 0.0, 1.0)
 
 
 class Written:
@@ -238,7 +238,7 @@ async def test_the_program_of_a_client_is_written_down_if_it_is_known(written: W
     program = ClientProcess("claude", 7, "/work", {"A": "b"})
     for process in (None, ClientProcess(), program):
         written.decision_log.record_denied(with_changes(RECORD, process=process))
-        context = ConfirmationContext("gh", Trust.STANDARD, b"{}", process=process)
+        context = ConfirmationContext(Trust.STANDARD, b"{}", process=process)
         written.decision_log.record_confirmation("ask", PendingConfirmation("m1", ACCESS, context, 0.0, 1.0), {})
     told = [record.get("process") for record in written.records()]
     assert told == [None] * 4 + [{"program": "claude", "pid": 7}] * 2
