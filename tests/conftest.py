@@ -42,6 +42,9 @@ import_module(CIPHERS)
 # No test shows anything on the desktop of whoever runs it: there is no session bus, unless a test makes one.
 os.environ.pop("DBUS_SESSION_BUS_ADDRESS", None)
 os.environ["XDG_RUNTIME_DIR"] = "/dev/null"
+# Nor do variables for traces of whoever runs it say anything.
+for each in [name for name in os.environ if name.startswith("OTEL_")]:
+    del os.environ[each]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -87,8 +87,8 @@ _NAMED = {TOOLS_CALL.name: "gen_ai.tool.name", PROMPTS_GET.name: "gen_ai.prompt.
 class _Sampler:
     """Decides by `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, as the SDK does."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
+    def __init__(self) -> None:
+        name = os.environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
         self.follows_parent = name.startswith("parentbased_")
         root = name.removeprefix("parentbased_")
         if root not in ("always_on", "always_off", "traceidratio"):
@@ -97,28 +97,28 @@ class _Sampler:
         ratio = float(root == "always_on")
         if root == "traceidratio":
             try:
-                ratio = min(max(float(environ.get("OTEL_TRACES_SAMPLER_ARG", "1")), 0.0), 1.0)
+                ratio = min(max(float(os.environ.get("OTEL_TRACES_SAMPLER_ARG", "1")), 0.0), 1.0)
             except ValueError:
                 ratio = 1.0
         bound = TraceIdRatioBased.get_bound_for_rate(ratio)
         self.bound = "g" if bound >= _LIMIT else f"{bound:016x}"
         """Traces are sampled whose ids end with less, as texts."""
-        self.begins_traces = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
+        self.begins_traces = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
         """Otherwise what has no context gets none: one that is not sampled would have servers record nothing."""
         if not self.begins_traces:
             self.follows_parent, self.bound = False, ""
 
 
-def _has_exporter(environ: Mapping[str, str]) -> bool:
+def _has_exporter() -> bool:
     """Whether spans are sent. They are sent by OTLP, as protobuf over HTTP; what else the variables want is told."""
     for name, known in (
         ("OTEL_TRACES_EXPORTER", ("otlp", "none")),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", (_PROTOCOL,)),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", (_PROTOCOL,)),
     ):
-        if (wanted := environ.get(name, "").strip().lower()) and wanted not in known:
+        if (wanted := os.environ.get(name, "").strip().lower()) and wanted not in known:
             _LOG.warning("%s: %r is not known; spans are sent by OTLP, as %s", name, wanted, _PROTOCOL)
-    return environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() != "none"
+    return os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() != "none"
 
 
 class _Ids(RandomIdGenerator):
@@ -227,11 +227,10 @@ class Traces:
         self,
         *,
         content: bool = False,
-        environ: Mapping[str, str] = os.environ,
         exporter: SpanExporter | None = None,
     ) -> None:
         self._content = content
-        self._sampler = _Sampler(environ)
+        self._sampler = _Sampler()
         self._ids = _Ids()
         self._random, self._at = "", 0
         """Digits for ids, and the number of those that are not used yet."""
@@ -241,7 +240,7 @@ class Traces:
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: VERSION})
         # Sampling was decided when it is asked.
         self._provider = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids)
-        if exporter is not None or _has_exporter(environ):
+        if exporter is not None or _has_exporter():
             self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("colonnade", VERSION)
 

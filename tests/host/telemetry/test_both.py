@@ -19,7 +19,7 @@ from tests.kit.world import ScriptedServer, open_client
 
 async def test_each_sees_all() -> None:
     exporter = InMemorySpanExporter()
-    traces = Traces(environ={}, exporter=exporter)
+    traces = Traces(exporter=exporter)
     counts = HostCounts(Journal())
     both = Both(counts, traces)
     assert both.received == traces.received
@@ -40,7 +40,7 @@ async def test_each_sees_all() -> None:
 
 
 @pytest.mark.parametrize(("way", "most"), [("metrics", 18), ("traces", 17)])
-async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
+async def test_a_watched_call_takes_few_steps_more(way: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions of ours and of all others, over HTTP, of some thousand, in the shortest of many calls: trio draws the
     order of its tasks, by a reversal that is not counted, and so how often some of them wait. Beside other programs no
     call of 40 may be as short as it can be, on one side: then they are called again. The trace is not sampled."""
@@ -62,7 +62,8 @@ async def test_a_watched_call_takes_few_steps_more(way: str, most: int) -> None:
                 del found[-1]["list.reverse"]
         return min(found, key=Counter.total)
 
-    traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    traces = Traces(exporter=InMemorySpanExporter())
     observer: Observer = HostCounts(Journal()) if way == "metrics" else traces
     more = list[int]()
     while len(more) < ATTEMPTS and not 0 < min(more, default=0) <= most:

@@ -44,6 +44,14 @@ async def answer(params: dict[str, Any]) -> object:
     return {"content": [], "isError": params["name"] == "fails"}
 
 
+def traces_in(environ: Mapping[str, str], **settings: Any) -> Traces:
+    """Traces that are made while these variables are set."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        return Traces(**settings)
+
+
 class Traced:
     def __init__(self, world: World, client: Connection, traces: Traces, exporter: InMemorySpanExporter) -> None:
         self.world, self.client = world, client
@@ -70,7 +78,7 @@ async def traced(
     environ: Mapping[str, str] | None = None, *, content: bool = False, **server: Any
 ) -> AsyncIterator[Traced]:
     exporter = InMemorySpanExporter()
-    traces = Traces(content=content, environ=environ or {}, exporter=exporter)
+    traces = traces_in(environ or {}, content=content, exporter=exporter)
     heard: list[dict[str, Any]] = []
 
     async def hear(params: dict[str, Any]) -> object:
@@ -166,7 +174,7 @@ async def test_baggage_goes_on_without_a_trace(environ: dict[str, str]) -> None:
 
 
 async def test_lists_in_several_headers_are_one() -> None:
-    traces = Traces(environ=OFF, exporter=InMemorySpanExporter())
+    traces = traces_in(OFF, exporter=InMemorySpanExporter())
     request = Request(1, "ping")
     names = "traceparent", "tracestate", "baggage", "tracestate", "baggage"
     values = UNSAMPLED, "a=1", "k=v", "b=2", "l=w"
@@ -205,8 +213,8 @@ async def test_what_is_not_sampled_has_no_spans_and_goes_on(meta: dict[str, str]
     ],
 )
 async def test_the_variables_say_what_is_sampled(sampler: str, argument: str, of_own: bool, of_sampled: bool) -> None:
-    traces = Traces(
-        environ={"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}, exporter=InMemorySpanExporter()
+    traces = traces_in(
+        {"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}, exporter=InMemorySpanExporter()
     )
     parent = TraceContext("5" * 32, "6" * 16, True)
     asked = Request(1, "ping", Raw(bytes(_json({"_meta": {"traceparent": parent.traceparent}}))))
@@ -216,7 +224,7 @@ async def test_the_variables_say_what_is_sampled(sampler: str, argument: str, of
 
 
 async def test_each_new_trace_has_ids_of_its_own() -> None:
-    traces = Traces(environ={"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
+    traces = traces_in({"OTEL_TRACES_SAMPLER": "always_off"}, exporter=InMemorySpanExporter())
     found = [traces.answering(Request(number, "ping")).context for number in range(250)]
     assert len({each.trace_id for each in found}) == len({each.span_id for each in found}) == 250
     assert {(len(each.trace_id), len(each.span_id)) for each in found} == {(32, 16)}
@@ -228,7 +236,7 @@ async def test_a_ratio_samples_the_traces_that_the_sdk_samples(ratio: float) -> 
     """By the last half of the id, whatever the first one is."""
     environ = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": str(ratio)}
     traces, bound = (
-        Traces(environ=environ, exporter=InMemorySpanExporter()),
+        traces_in(environ, exporter=InMemorySpanExporter()),
         TraceIdRatioBased.get_bound_for_rate(ratio),
     )
     for trace_id in (*(2**64 + each for each in (0, bound - 1, bound, 2**64 - 1) if each >= 0), 2**128 - 1, bound or 1):
@@ -239,16 +247,15 @@ async def test_a_ratio_samples_the_traces_that_the_sdk_samples(ratio: float) -> 
     await traces.close()
 
 
-async def test_a_switched_off_sdk_makes_no_spans_and_lets_contexts_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_switched_off_sdk_makes_no_spans_and_lets_contexts_pass() -> None:
     """It adds none: a server would record nothing in a trace that is not sampled."""
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     async with traced({"OTEL_SDK_DISABLED": "True"}) as host:
         assert "result" in await host.call(meta={"traceparent": PARENT})
         assert context_of(host).traceparent == PARENT
         assert "result" in await host.call(meta={"baggage": "user=x"})
         assert host.heard[-1]["_meta"].keys() & set(KEYS) == {"baggage"}
         assert host.spans() == []
-    traces = Traces(environ={"OTEL_SDK_DISABLED": "true"}, exporter=InMemorySpanExporter())
+    traces = traces_in({"OTEL_SDK_DISABLED": "true"}, exporter=InMemorySpanExporter())
     for params in ({}, with_context({}, TraceContext(TRACE, "00f067aa0ba902b7", True))):
         asking = traces.asking("a", "2025-11-25", "roots/list", params, 3, Request(1, "tools/call"))
         assert asking.sent(params) == {}  # nor does it take the word of a server for one
@@ -263,12 +270,8 @@ async def test_a_switched_off_sdk_makes_no_spans_and_lets_contexts_pass(monkeypa
         ({"OTEL_SERVICE_NAME": "edge", "OTEL_RESOURCE_ATTRIBUTES": "service.name=gateway"}, "edge"),
     ],
 )
-async def test_the_variables_name_the_service(
-    environ: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for key, value in environ.items():
-        monkeypatch.setenv(key, value)
-    traces = Traces(exporter=InMemorySpanExporter())
+async def test_the_variables_name_the_service(environ: dict[str, str], name: str) -> None:
+    traces = traces_in(environ, exporter=InMemorySpanExporter())
     assert traces._provider.resource.attributes["service.name"] == name
     await traces.close()
 
@@ -276,7 +279,7 @@ async def test_the_variables_name_the_service(
 async def test_another_exporter_or_protocol_is_told(caplog: pytest.LogCaptureFixture) -> None:
     wanted = {"OTEL_TRACES_EXPORTER": "console", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
     for environ in (wanted, {"OTEL_TRACES_EXPORTER": "None", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}):
-        traces = Traces(environ=environ)
+        traces = traces_in(environ)
         await traces.close()
     assert caplog.messages == [
         "OTEL_TRACES_EXPORTER: 'console' is not known; spans are sent by OTLP, as http/protobuf",
@@ -285,9 +288,8 @@ async def test_another_exporter_or_protocol_is_told(caplog: pytest.LogCaptureFix
 
 
 async def test_one_in_a_hundred_is_one_in_a_hundred() -> None:
-    traces = Traces(
-        environ={"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"},
-        exporter=InMemorySpanExporter(),
+    traces = traces_in(
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}, exporter=InMemorySpanExporter()
     )
     sampled = sum(traces.answering(Request(1, "ping")).span is not None for _ in range(5000))
     assert 10 < sampled < 120
@@ -346,7 +348,7 @@ async def test_what_a_request_waits_for_is_an_event(autojump_clock: MockClock) -
 
 async def test_a_server_goes_on_with_the_trace_that_it_is_in_and_with_no_other() -> None:
     """Its own context reaches a client only then: a stranger's trace would be its choice."""
-    traces = Traces(environ=OFF, exporter=InMemorySpanExporter())
+    traces = traces_in(OFF, exporter=InMemorySpanExporter())
     request = Request(1, "tools/call", Raw(_json({"name": "x", "_meta": {"traceparent": UNSAMPLED}})))
     inside = traces.answering(request).context
     own = replace(inside, span_id="9" * 16, sampled=True)
@@ -392,7 +394,7 @@ async def test_a_request_of_a_server_is_a_span_in_the_trace_of_its_call_and_its_
     server_revision: str, client_revision: str
 ) -> None:
     exporter = InMemorySpanExporter()
-    traces = Traces(environ={}, exporter=exporter)
+    traces = Traces(exporter=exporter)
     call, meta = {"name": "a__x", "arguments": {}}, {"traceparent": PARENT}
     async with open_http_app(questioner(server_revision), observer=traces) as (_, client):
         if client_revision == LATEST:
@@ -436,7 +438,7 @@ async def test_a_request_of_a_server_is_a_span_in_the_trace_of_its_call_and_its_
 
 async def test_a_request_of_a_server_that_a_person_refuses_has_no_span_below() -> None:
     exporter = InMemorySpanExporter()
-    traces, consent = Traces(environ={}, exporter=exporter), Consent(elicitation=Elicitation(form=Verdict.ASK))
+    traces, consent = Traces(exporter=exporter), Consent(elicitation=Elicitation(form=Verdict.ASK))
     server = ScriptedServer("a", tools=["x"], consent=consent)
     async with open_client(server, capabilities=CAN, observer=traces) as (world, client, nursery):
         call = later(nursery, client.call, "a__x")
@@ -459,7 +461,7 @@ async def test_a_request_of_a_server_that_a_person_refuses_has_no_span_below() -
 async def test_a_grant_for_a_request_of_a_server_holds_in_every_trace() -> None:
     """What a person allows has nothing of the context with which it is sent."""
     traces, consent = (
-        Traces(environ={}, exporter=InMemorySpanExporter()),
+        Traces(exporter=InMemorySpanExporter()),
         Consent(elicitation=Elicitation(form=Verdict.ASK)),
     )
     server = ScriptedServer("a", tools=["x"], consent=consent)
@@ -483,7 +485,7 @@ async def test_a_grant_for_a_request_of_a_server_holds_in_every_trace() -> None:
 
 async def test_a_client_over_stdio_gets_the_context_too() -> None:
     exporter = InMemorySpanExporter()
-    traces, server = Traces(environ={}, exporter=exporter), ScriptedServer("a", tools=["x"])
+    traces, server = Traces(exporter=exporter), ScriptedServer("a", tools=["x"])
     program = ClientProcess("claude", 7)
     async with open_client(server, capabilities=CAN, process=program, observer=traces) as (_, client, nursery):
         call = later(nursery, client.call, "a__x")
@@ -507,7 +509,7 @@ async def test_a_client_over_stdio_gets_the_context_too() -> None:
 
 async def test_spans_say_revision_transport_and_id() -> None:
     exporter = InMemorySpanExporter()
-    traces, server = Traces(environ={}, exporter=exporter), ScriptedServer("a", tools=["x"])
+    traces, server = Traces(exporter=exporter), ScriptedServer("a", tools=["x"])
     program = ClientProcess("claude", 7)
     async with open_client(server, process=program, observer=traces) as (_, client, nursery):
         call = later(nursery, client.request, "tools/call", {"name": "a__x"}, id="mine")

@@ -264,7 +264,7 @@ async def test_what_a_server_says_about_a_refused_call_is_told_to_people_only() 
 
     server = Server("a", tools=["x"])
     server.spec = replace(server.spec, env={"KEY": Secret(SECRET)})
-    traces = Traces(environ={}, exporter=InMemorySpanExporter())
+    traces = Traces(exporter=InMemorySpanExporter())
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
     async with open_client(server, observer=traces) as (world, client, _):
         told = json.dumps(await client.call("a__x", _meta={"traceparent": parent}))
