@@ -224,7 +224,8 @@ class _ServerWatch:
             error = TOOL_ERROR if tool_error else OK
         if subject is not None:
             subject.tool_error = tool_error
-            if (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
+            # What is called off says nothing: of a call that goes on, it was a poll of its task beside the result.
+            if error != CANCELLED and (answer := subject.exchange.request.__dict__.get(_COUNTED)) is not None:
                 answer.failed, answer.result = error != OK or tool_error, result
         labels: Labels = (self._server, method, error, self._peer.revision)
         if self._tool_in is not None:

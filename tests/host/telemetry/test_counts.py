@@ -262,6 +262,23 @@ async def test_a_task_fails_if_its_result_says_so(
     assert of_calls(found.server_operations) == {("tools/call", error, *HOP): 1 for error in ("", "tool_error")}
 
 
+async def test_a_task_has_not_failed_that_is_polled_as_its_result_comes(autojump_clock: MockClock) -> None:
+    """The poll is called off, which says nothing of the call."""
+    result = {"content": [{"type": "text", "text": "x" * 2 * LONGEST_READ}]}
+    server = handshake_server()
+    async with open_client(server) as (world, client, nursery):
+        found = counting(world.journal)
+        await restarted(world)
+        call = later(nursery, client.call, "a__x")
+        await begins(server)
+        await says_status(server, "input_required")
+        wanted = await server.hears("tasks/result")
+        await server.hears("tasks/get")
+        server.says(wanted["id"], result)
+        assert await call.comes() == result
+    assert of_calls(found.server_operations) == {("tools/call", "", *HOP): 1}
+
+
 async def test_buckets_are_cumulative() -> None:
     durations = Durations()
     for seconds in (0.001, 0.01, 0.011, 1000):
