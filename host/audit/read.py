@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from operator import itemgetter
 from pathlib import Path
 from threading import Event
 
@@ -37,7 +36,7 @@ def records(
 
     def fits(record: dict[str, object]) -> bool:
         return (
-            str(record["ts"]) >= after
+            _time_of(record) >= after
             and all(record.get(name) == value for name, value in wanted.items())
             and (caller is None or caller in (record.get("principal"), record.get("client")))
         )
@@ -48,10 +47,14 @@ def records(
         for path in files(where) if isinstance(where, Path) else list(where):
             if path not in tails:
                 tails[path] = _Tail(path)
-        yield from filter(fits, heapq.merge(*(tail.read() for tail in tails.values()), key=itemgetter("ts")))
+        yield from filter(fits, heapq.merge(*(tail.read() for tail in tails.values()), key=_time_of))
         if not follow:
             return
         pause.wait(FOLLOW_INTERVAL)
+
+
+def _time_of(record: dict[str, object]) -> str:
+    return str(record["ts"])  # somebody may have written a number
 
 
 class _Tail:

@@ -113,10 +113,14 @@ _TOLD = (
 
 
 def _row(record: Mapping[str, Any]) -> str:
-    """A record as one line of the table. Times are local."""
-    at = datetime.fromisoformat(record["ts"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    entry = f"{record.get('prim', '')} {record.get('item', '')}"
-    cells = (at, str(record["kind"]), str(record.get("server", "")), entry.strip(), _what(record))
+    """A record as one line of the table; as JSON, if somebody has changed it so that it makes no such line. Times are
+    local."""
+    try:
+        at = datetime.fromisoformat(record["ts"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        entry = f"{record.get('prim', '')} {record.get('item', '')}"
+        cells = (at, str(record["kind"]), str(record.get("server", "")), entry.strip(), _what(record))
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        return printable(json.dumps(record))
     return _COLUMNS.format(*map(printable, cells)).rstrip()
 
 

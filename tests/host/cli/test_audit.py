@@ -111,6 +111,23 @@ def test_a_terminal_gets_a_table(
     assert capsys.readouterr().out.splitlines() == [head, *rows]
 
 
+def test_a_record_that_somebody_has_changed_is_shown_as_it_is(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped.inside(lambda gate: None)
+    capsys.readouterr()
+    forged = [
+        {"v": 1, "kind": kind, "seq": 0, "mono": 0, "prev": "", "ts": ts, "hash": f"sha256:{64 * '0'}"}
+        for kind, ts in (("start", 5), ("start", "0001-01-01T00:00:00+14:00"), ("decision", "2026-11-21T21:15:16.195Z"))
+    ]
+    lines = (json.dumps(each, separators=(",", ":")) for each in forged)
+    (stopped.state.audit / "forged.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    assert stopped.audit("--table") == DONE
+    rows = capsys.readouterr().out.splitlines()
+    assert [row for row in rows if row.startswith("{")] == [json.dumps(each) for each in forged]
+    assert len(rows) > 1 + len(forged)
+
+
 def test_the_audit_is_sealed_once_and_verified_with_its_key(
     stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
