@@ -165,7 +165,7 @@ async def test_a_full_disk(kept: Kept) -> None:
     calls = Calls()
     with serving(kept.file, "a") as running:
         await become(kept.is_whole, "the former calls are there")
-        assert len(kept.indexed()) == 2000
+        assert len(kept.audited()) == 2000
         async with calls.going_on(running.url):
             await become(lambda: len(kept.indexed()) > 2000, "the first calls are there")
             size = kept.index.stat().st_size
