@@ -10,7 +10,7 @@ from host.seal import derive_key, fleet_keys
 from host.storage.directory import State
 from host.storage.sql import Store
 from host.storage.sqlite import open_store
-from host.storage.store import StateError
+from host.storage.store import not_installed
 
 
 def open_chosen_store(fleet: Fleet | None, state: State, source: Path) -> AbstractContextManager[Store]:
@@ -36,11 +36,7 @@ def import_postgres() -> None:
     try:
         import psycopg  # noqa: F401
     except ImportError as problem:
-        raise StateError(
-            f"fleet.store needs the package psycopg ({problem}): in a clone of Colonnade, "
-            ".venv/bin/pip install -e '.[postgres]' (or pipx install --force '.[postgres]', or uv tool install "
-            "'.[postgres]') installs it"
-        ) from None
+        raise not_installed("fleet.store", "psycopg", "postgres", problem) from None
 
 
 def keys_for(use: bytes, fleet: Fleet | None, state: State) -> tuple[bytes, ...]:

@@ -25,6 +25,15 @@ class StateError(Exception):
     the program."""
 
 
+def not_installed(key: str, package: str, extra: str, problem: ImportError) -> StateError:
+    """The error for a key of the configuration that needs a package which an extra of Colonnade brings."""
+    return StateError(
+        f"{key} needs the package {package} ({problem}): in a clone of Colonnade, "
+        f".venv/bin/pip install -e '.[{extra}]' (or pipx install --force '.[{extra}]', or uv tool install "
+        f"'.[{extra}]') installs it"
+    )
+
+
 # Many of these are held, and none is part of a cycle: the garbage collector, which stops everything, need not look at
 # them. None stands for a definition that was not kept, since it is too long.
 

@@ -13,7 +13,7 @@ from host.audit.writer import Audit
 from host.journal import Journal
 from host.memory import Budget
 from host.storage.sql import Store
-from host.storage.store import StateError
+from host.storage.store import StateError, not_installed
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 from host.wire.asgi import ASGIApp
@@ -68,11 +68,7 @@ def _require(key: str, module: str, package: str, extra: str) -> None:
     try:
         import_module(module)
     except ImportError as problem:
-        raise StateError(
-            f"{key} needs the package {package} ({problem}): in a clone of Colonnade, "
-            f".venv/bin/pip install -e '.[{extra}]' (or pipx install --force '.[{extra}]', or uv tool install "
-            f"'.[{extra}]') installs it"
-        ) from None
+        raise not_installed(key, package, extra, problem) from None
 
 
 def metrics_app(
