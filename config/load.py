@@ -28,7 +28,6 @@ from config.model import (
     DEFAULT_ADDRESS,
     ENTRY_RULES,
     NAME_RULES,
-    RANGE_WORDS,
     URI_RULES,
     Config,
     Consent,
@@ -39,6 +38,7 @@ from config.model import (
     StdioServer,
     Trust,
     Verdict,
+    meant_key,
 )
 from config.own_form import URL_KEYS, has_own_servers, may_be_at_a_host
 from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, nearest_word
@@ -442,8 +442,7 @@ class _Report:
                 return f"unknown key; {_OF_HOSTS[key]}"
             if len(path) == 1 and key in _SERVERS_OF_HOSTS and "servers" in self._document.root:
                 return "unknown key; only what stands under servers is served, so put its servers there"
-            word = "range" if key in RANGE_WORDS and "range" in known else key
-            meant = did_you_mean(word, known, '"')
+            meant = did_you_mean(meant_key(key, known), known, '"')
             return f"unknown key; {meant or 'known keys: ' + ', '.join(known)}"
         # The key belongs to a server of the other kind.
         server = _value(self._document.root, place[:-1])

@@ -337,8 +337,13 @@ class Checks(Strict):
 
 CHECKS = {key.name.removesuffix("_"): key.name for key in dataclasses.fields(Checks)}
 """The checks by their keys in the file, and their names here."""
-RANGE_WORDS = frozenset({"min", "max", "minimum", "maximum"})
-"""Keys that limit numbers elsewhere, as `range` does here. Some resemble other checks."""
+_RANGE_WORDS = frozenset({"min", "max", "minimum", "maximum"})
+
+
+def meant_key(key: str, known: Collection[str]) -> str:
+    """The key to look for among the known ones: `range`, if it is one, for a key that limits numbers elsewhere. Some of
+    those resemble other checks."""
+    return "range" if key in _RANGE_WORDS and "range" in known else key
 
 
 def _expand_check(value: object) -> object:

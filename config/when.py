@@ -14,7 +14,7 @@ from pydantic import ConfigDict, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from config.document import Plain
-from config.model import CHECKS, RANGE_WORDS, Condition, When
+from config.model import CHECKS, Condition, When, meant_key
 from config.problems import clip, did_you_mean
 from config.references import Expander
 from config.types import sentence
@@ -60,8 +60,8 @@ def _sentence(details: ErrorDetails, value: object) -> str:
     where = ".".join(clip(str(part)) for part in path)
     text = sentence(details, value)
     if details["type"] == "unexpected_keyword_argument":
-        word = "range" if path[-1] in RANGE_WORDS else str(path[-1])
-        text = f"there is no such check; {did_you_mean(word, CHECKS) or 'there are ' + ', '.join(CHECKS)}"
+        meant = did_you_mean(meant_key(str(path[-1]), CHECKS), CHECKS)
+        text = f"there is no such check; {meant or 'there are ' + ', '.join(CHECKS)}"
     elif details["type"] == "dataclass_type":
         text = "expected a map of checks, or a value"
     return f"{where}: {text}" if where else text
