@@ -173,12 +173,9 @@ class _CountedAnswer(Struct, gc=False):
         counts, method = self.counts, self.method
         if isinstance(answer, Success):
             failed, result = self.failed, answer.result
-            if method != _CALL:
-                error = OK
-            else:
-                if failed is None or (result is not self.result and len(result) <= LONGEST_READ):
-                    failed = is_error(result)
-                error = TOOL_ERROR if failed else OK
+            if method == _CALL and (failed is None or (result is not self.result and len(result) <= LONGEST_READ)):
+                failed = is_error(result)
+            error = TOOL_ERROR if failed and method == _CALL else OK
         else:
             error = CANCELLED if answer is None else error_type_of(answer.error.code)
         revision, transport = self.hop

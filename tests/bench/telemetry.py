@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from tests.bench.against import OURS, Pair, Taken, in_turns, measure_sides
+from tests.bench.against import OURS, Pair, in_turns, measure_sides
 from tests.bench.build import HERE
 from tests.bench.contenders import (
     COLONNADES,
@@ -114,11 +114,10 @@ def measure_switched(name: str, lane: Lane, starts: int) -> Pair:
             for turn in range(SWITCHED_ROUNDS):
                 for each in in_turns(turn, list(states)):
                     os.kill(pid, states[each])
-                    taken = Taken()
-                    taken.add(*bench.run(started, load, SWITCHED_SECONDS))
-                    if taken.errors:
-                        return Pair(name, lane.against, errors=taken.errors)
-                    costs[each].append(taken.cost)
+                    processor, run = bench.run(started, load, SWITCHED_SECONDS)
+                    if run.errors:
+                        return Pair(name, lane.against, errors=run.errors)
+                    costs[each].append(processor / run.calls)
         on, off, still_off = (mean(sorted(each)[: int(len(each) * LEAST)]) for each in costs.values())
         found.append(on / mean([off, still_off]))
         control.append(still_off / off)

@@ -27,4 +27,5 @@ def free_port() -> int:
 def answers_at(port: int) -> bool:
     """Whether something takes connections at this port of 127.0.0.1."""
     with socket.socket() as probe:
+        probe.settimeout(1)  # where its queue is full, nobody answers for long
         return probe.connect_ex(("127.0.0.1", port)) == 0
